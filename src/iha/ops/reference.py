@@ -1,0 +1,118 @@
+"""The paper, line by line: the oracle that every fast path is tested against.
+
+Written to be read beside Algorithm 1 (Section 4) and Definition 2 of arXiv 2602.21371, never to be fast:
+it materialises the (N·P)×(N·P) scores of every head. It runs in whatever precision its inputs have, so
+float64 inputs give a float64 oracle.
+
+Names: B batch, N tokens, Nq query tokens, H heads, G key/value heads, P pseudo-heads, D head width, Dv value width.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Score = Literal["softmax", "linear", "hard"]
+
+
+def interleaved_head_attention(
+    q: Tensor,  # (B, Nq, H, D), the last Nq of the N tokens
+    k: Tensor,  # (B, N, G, D)
+    v: Tensor,  # (B, N, G, Dv); the theorems need Dv != D
+    alpha_q: Tensor,  # (H, H, P), indexed [source head m, head h, pseudo-head p]
+    alpha_k: Tensor,  # (G, G, P)
+    alpha_v: Tensor,  # (G, G, P)
+    collapse: Tensor,  # R: (H, P) of Algorithm 1, or (H, H*P) of Definition 2
+    *,
+    causal: str | None = "virtual",
+    window: int | None = None,
+    rope_theta: float | None = None,
+    rope_positions: str = "virtual",
+    key_padding_mask: Tensor | None = None,  # (B, N) bool, True = a real token
+    document_ids: Tensor | None = None,  # (B, N) int
+    scale: float | None = None,
+    score: Score = "softmax",
+) -> Tensor:
+    """Interleaved head attention by its definition; see `iha.interleaved_head_attention` for the arguments.
+
+    `score` is the map from scaled dot products to attention weights: "softmax"; "linear", no softmax at all
+    (polynomial filters, Theorem 2); "hard", softmax at temperature 0 with ties averaged (CPM-3, Theorem 4).
+    """
+    Nq, N, H, G, P = q.shape[1], k.shape[1], q.shape[2], k.shape[2], alpha_q.shape[-1]
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if key_padding_mask is not None:
+        # What stands at a padded position must not matter, not even NaN (0 * NaN is NaN, so a mask is not enough).
+        k, v = (t.masked_fill(~key_padding_mask[:, :, None, None], 0) for t in (k, v))
+        q = q.masked_fill(~key_padding_mask[:, N - Nq :, None, None], 0)
+
+    # Step 2: pseudo-heads, learned mixtures over the heads.
+    q = torch.einsum("mhp,bnmd->bnphd", alpha_q, q)  # (B, Nq, P, H, D)
+    k = torch.einsum("mhp,bnmd->bnphd", alpha_k, k)  # (B, N, P, G, D)
+    v = torch.einsum("mhp,bnmd->bnphd", alpha_v, v)  # (B, N, P, G, Dv)
+
+    # Step 3: interleave, token-major: virtual index i = n*P + p.
+    q, k, v = (t.flatten(1, 2) for t in (q, k, v))  # (B, N*P, H or G, D)
+    virtual = torch.arange(N * P, device=q.device)
+    queries, keys = virtual[(N - Nq) * P :], virtual
+    if rope_theta is not None:
+        positions = virtual if rope_positions == "virtual" else virtual // P
+        q = rotate(q, positions[(N - Nq) * P :], rope_theta)
+        k = rotate(k, positions, rope_theta)
+
+    # Query head h reads key/value head h*G // H.
+    source = torch.arange(H, device=q.device) * G // H
+    k, v = k[:, :, source], v[:, :, source]  # (B, N*P, H, D)
+
+    # Step 4: scaled dot-product attention per head.
+    scores = scale * torch.einsum("bihd,bjhd->bhij", q, k)  # (B, H, Nq*P, N*P)
+    visible = _visible(queries[:, None], keys[None, :], P, causal, window)[None]  # (1, Nq*P, N*P)
+    if key_padding_mask is not None:
+        real = key_padding_mask.repeat_interleave(P, dim=1)  # (B, N*P)
+        visible = visible & real[:, queries][:, :, None] & real[:, None, :]
+    if document_ids is not None:
+        document = document_ids.repeat_interleave(P, dim=1)
+        visible = visible & (document[:, queries][:, :, None] == document[:, None, :])
+    weights = _weights(scores, visible[:, None], score)  # (B, H, Nq*P, N*P)
+    out = torch.einsum("bhij,bjhd->bihd", weights, v)  # (B, Nq*P, H, Dv)
+
+    # Step 5: un-interleave and collapse the pseudo-heads.
+    out = out.unflatten(1, (Nq, P))  # (B, Nq, P, H, Dv)
+    if collapse.shape == (H, P):
+        return torch.einsum("hp,bnphd->bnhd", collapse, out)
+    # Definition 2: R[h, (h', j)] also mixes the heads.
+    return torch.einsum("hmp,bnpmd->bnhd", collapse.unflatten(1, (H, P)), out)
+
+
+def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
+    """RoPE in the half-split convention: feature d turns with feature d + D/2, by position * theta^(-2d/D)."""
+    half = x.shape[-1] // 2
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    frequency = theta ** -(torch.arange(half, device=x.device, dtype=torch.float64) / half)
+    angle = positions.to(torch.float64)[:, None, None] * frequency  # (N*P, 1, D/2)
+    cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
+    first, second = x[..., :half].to(dtype), x[..., half:].to(dtype)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+
+
+def _visible(i: Tensor, j: Tensor, P: int, causal: str | None, window: int | None) -> Tensor:
+    """Whether virtual query i sees virtual key j."""
+    token_i, token_j = i // P, j // P
+    if causal == "virtual":
+        return (j <= i) if window is None else (j <= i) & (i - j < window * P)
+    if causal == "token":
+        return (token_j <= token_i) if window is None else (token_j <= token_i) & (token_i - token_j < window)
+    everything = (i >= 0) & (j >= 0)
+    return everything if window is None else (token_i - token_j).abs() < window
+
+
+def _weights(scores: Tensor, visible: Tensor, score: Score) -> Tensor:
+    """Scores to attention weights; a row that sees nothing gets zeros."""
+    if score == "linear":
+        return scores.masked_fill(~visible, 0)
+    sees_something = visible.any(dim=-1, keepdim=True)
+    scores = scores.masked_fill(~visible & sees_something, -torch.inf)
+    if score == "hard":
+        ties = scores == scores.amax(dim=-1, keepdim=True)
+        weights = ties / ties.sum(dim=-1, keepdim=True)
+        return weights.to(scores.dtype) * sees_something
+    return scores.softmax(dim=-1) * sees_something

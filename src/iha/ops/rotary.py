@@ -1,0 +1,21 @@
+"""Rotary position embedding (RoPE) in the half-split convention of Hugging Face: feature d turns with feature d + D/2."""
+
+import torch
+from torch import Tensor
+
+
+def rotary_table(positions: Tensor, dim: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """cos and sin of position * theta^(-2d/D), each (..., D/2) for positions (...)."""
+    # float64 angles: at position 1e6 a float32 angle is already off by 0.03 rad.
+    frequency = theta ** -(torch.arange(0, dim, 2, device=positions.device, dtype=torch.float64) / dim)  # (D/2,)
+    angle = positions.to(torch.float64)[..., None] * frequency  # (..., D/2)
+    return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
+    """Turn x (B, N, H, D) by its positions (N,) or (B, N). Computed in float32 at least, returned in x's dtype."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    cos, sin = rotary_table(positions, x.shape[-1], theta, dtype)
+    cos, sin = cos.unsqueeze(-2), sin.unsqueeze(-2)  # (N, 1, D/2): the same for every head
+    first, second = x.to(dtype).chunk(2, dim=-1)  # (B, N, H, D/2) each
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)

@@ -1,0 +1,79 @@
+"""Which virtual key a virtual query sees: one rule, shared by every backend.
+
+Virtual index i = n*P + p from 0, for token n and pseudo-head p; plain attention is the case P = 1.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Causality = Literal["virtual", "token"] | None
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """Causality and window. Padding and documents differ per sequence and are added by `visible_tile`."""
+
+    causal: Causality = "virtual"
+    window: int | None = None  # in tokens, itself included
+    num_pseudo_heads: int = 1  # P
+
+    def __call__(self, i: Tensor, j: Tensor) -> Tensor:
+        """Elementwise: does virtual query i see virtual key j?  Also the body of flex_attention's `mask_mod`."""
+        P, W = self.num_pseudo_heads, self.window
+        if self.causal == "virtual":
+            return (j <= i) if W is None else (j <= i) & (i - j < W * P)
+        token_i, token_j = i // P, j // P
+        if self.causal == "token":
+            return (token_j <= token_i) if W is None else (token_j <= token_i) & (token_i - token_j < W)
+        return (i == i) & (j == j) if W is None else (token_i - token_j < W) & (token_j - token_i < W)
+
+    @property
+    def reach_back(self) -> int | None:
+        """How many tokens before its own a query may see; None without a window."""
+        if self.window is None:
+            return None
+        # Under virtual causality the window slides by pseudo-heads: (n, p) still sees (n - W, p') for p' > p.
+        return self.window if self.causal == "virtual" and self.num_pseudo_heads > 1 else self.window - 1
+
+    @property
+    def reach_ahead(self) -> int | None:
+        """How many tokens after its own a query may see; None without a bound."""
+        if self.causal is not None:
+            return 0
+        return None if self.window is None else self.window - 1
+
+    def clipped(self, tokens: int) -> "Visibility":
+        """The same rule for sequences of this many tokens: a window that never binds is dropped."""
+        binds = self.window is not None and self.window < tokens
+        return self if binds else Visibility(self.causal, None, self.num_pseudo_heads)
+
+
+def visible_tile(
+    visibility: Visibility,
+    queries: tuple[int, int],  # token range [from, to) of the queries
+    keys: tuple[int, int],  # token range [from, to) of the keys
+    key_padding_mask: Tensor | None,  # (B, N) bool, True = a real token
+    document_ids: Tensor | None,  # (B, N) int
+    device: torch.device,
+) -> Tensor:
+    """The mask of one tile, (1 or B, queries*P, keys*P) bool.
+
+    A padded token sees itself only. Its key and value are zeroed by the caller, so its output is zero, as it
+    must be where there is nothing to attend to, and no softmax ever meets an empty row.
+    """
+    P = visibility.num_pseudo_heads
+    i = torch.arange(queries[0] * P, queries[1] * P, device=device)[:, None]  # (queries*P, 1)
+    j = torch.arange(keys[0] * P, keys[1] * P, device=device)[None, :]  # (1, keys*P)
+    visible = visibility(i, j)[None]  # (1, queries*P, keys*P)
+    if key_padding_mask is None and document_ids is None:
+        return visible
+    together = torch.ones((), dtype=torch.bool, device=device)
+    if key_padding_mask is not None:
+        together = key_padding_mask[:, slice(*queries), None] & key_padding_mask[:, None, slice(*keys)]
+    if document_ids is not None:
+        together = together & (document_ids[:, slice(*queries), None] == document_ids[:, None, slice(*keys)])
+    together = together.repeat_interleave(P, dim=1).repeat_interleave(P, dim=2)  # (B, queries*P, keys*P)
+    return (visible & together) | (i == j)

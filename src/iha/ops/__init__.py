@@ -1,0 +1,1 @@
+"""Pure functions on tensors. `reference` is the oracle: the paper, line by line."""

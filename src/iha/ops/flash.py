@@ -1,0 +1,95 @@
+"""The `flash` backend: the flash-attn package, CUDA only. Its window and its causality are those of virtual tokens."""
+
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from iha.ops.visibility import Visibility
+
+_EVERYTHING = (-1, -1)
+
+
+def obstacle(q: Tensor, k: Tensor, visibility: Visibility, masked: bool) -> str | None:
+    if find_spec("flash_attn") is None:
+        return "the package flash-attn is not installed (pip install 'iha[gpu]')"
+    if q.device.type != "cuda":
+        return f"flash-attn runs on CUDA, the tensors are on {q.device.type!r}"
+    return _unsupported(q, k, visibility, masked)
+
+
+def _unsupported(q: Tensor, k: Tensor, visibility: Visibility, masked: bool) -> str | None:
+    if q.dtype not in (torch.float16, torch.bfloat16):
+        return f"flash-attn takes float16 and bfloat16, not {q.dtype}"
+    if q.shape[-1] > 256 or q.shape[-1] % 8:
+        return f"flash-attn takes head widths up to 256 in steps of 8, not {q.shape[-1]}"
+    P = visibility.num_pseudo_heads
+    if visibility.causal == "token" and P > 1:
+        return "causal='token' lets a pseudo-head see later ones of its own token, which no flash mask says"
+    if visibility.causal is None and visibility.window is not None and P > 1:
+        return f"a two-sided window of {visibility.window} tokens starts at token boundaries, a flash window does not"
+    if masked and q.shape[1] != k.shape[1]:
+        return f"padding or documents with {q.shape[1]} queries for {k.shape[1]} keys; flash needs as many of each"
+    return None
+
+
+def window_size(visibility: Visibility) -> tuple[int, int]:
+    """flash-attn's (left, right): how many *further* keys are seen on each side, hence the minus one."""
+    if visibility.window is None:
+        return _EVERYTHING
+    left = visibility.window * visibility.num_pseudo_heads - 1
+    return (left, 0) if visibility.causal is not None else (left, left)
+
+
+def attend(
+    q: Tensor,  # (B, Nq*P, H, D)
+    k: Tensor,  # (B, N*P, G, D)
+    v: Tensor,
+    visibility: Visibility,
+    key_padding_mask: Tensor | None,  # (B, N)
+    document_ids: Tensor | None,  # (B, N)
+    scale: float,
+) -> Tensor:  # (B, Nq*P, H, D)
+    from flash_attn import flash_attn_func, flash_attn_varlen_func  # type: ignore[import-not-found,unused-ignore]
+
+    options = {
+        "softmax_scale": scale,
+        "causal": visibility.causal is not None,
+        "window_size": window_size(visibility),
+    }
+    if key_padding_mask is None and document_ids is None:
+        return flash_attn_func(q, k, v, **options)
+    order, bounds, longest = segments(key_padding_mask, document_ids, q.shape[:2], visibility.num_pseudo_heads)
+    flat = (t.flatten(0, 1).index_select(0, order) for t in (q, k, v))  # (real virtual tokens, H, D)
+    out = flash_attn_varlen_func(*flat, bounds, bounds, longest, longest, **options)
+    return torch.zeros_like(q).flatten(0, 1).index_copy(0, order, out).view_as(q)
+
+
+def segments(
+    key_padding_mask: Tensor | None, document_ids: Tensor | None, shape: tuple[int, ...], num_pseudo_heads: int
+) -> tuple[Tensor, Tensor, int]:
+    """For flash's variable-length form: the rows to keep, the bounds of each segment, the longest one.
+
+    A segment is one document of one sequence. Padded rows are left out, so a hole would close up: positions inside
+    a document must be contiguous for a window to mean what it says, which `segments` checks.
+    """
+    B, N = shape[0], shape[1] // num_pseudo_heads
+    mask = document_ids if document_ids is not None else key_padding_mask
+    assert mask is not None
+    device = mask.device
+    real = key_padding_mask if key_padding_mask is not None else torch.ones(B, N, dtype=torch.bool, device=device)
+    document = document_ids if document_ids is not None else torch.zeros(B, N, dtype=torch.long, device=device)
+    sequence = torch.arange(B, device=device)[:, None].expand(B, N)
+    token = torch.arange(N, device=device).expand(B, N)[real]
+    owner = torch.stack((sequence[real], document[real]), dim=1)  # (real tokens, 2)
+    new = torch.ones(len(owner), dtype=torch.bool, device=device)
+    new[1:] = (owner[1:] != owner[:-1]).any(dim=1)
+    broken = ~new[1:] & (token[1:] != token[:-1] + 1)
+    if bool(broken.any()) or len(owner[new].unique(dim=0)) != int(new.sum()):
+        raise ValueError("backend='flash' needs padding and documents in contiguous runs; use 'flex' for holes")
+    starts = new.nonzero().flatten() * num_pseudo_heads
+    end = torch.tensor([len(owner) * num_pseudo_heads], device=device)
+    bounds = torch.cat((starts, end)).to(torch.int32)
+    rows = real.flatten().repeat_interleave(num_pseudo_heads).nonzero().flatten()
+    longest = int(bounds.diff().max()) if len(owner) else 0
+    return rows, bounds, longest

@@ -1,0 +1,86 @@
+"""The `flex` backend: torch's flex_attention with a block mask, for GPUs.
+
+On CPU flex_attention has a forward but no backward (pytorch#169224); training there is `banded`'s job.
+"""
+
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from iha.ops.visibility import Visibility
+
+
+def obstacle(device: torch.device, needs_grad: bool) -> str | None:
+    if device.type == "cpu" and needs_grad:
+        return "flex_attention has no backward on CPU; use 'sdpa', 'banded' or 'auto', or torch.no_grad()"
+    return None
+
+
+def mask_mod(
+    visibility: Visibility, first_query: int, key_padding_mask: Tensor | None, document_ids: Tensor | None
+) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """The visibility rule in flex_attention's form, of (batch, head, query, key); queries count from `first_query`."""
+    P = visibility.num_pseudo_heads
+
+    def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        i = i + first_query
+        seen = visibility(i, j)
+        if key_padding_mask is not None:
+            seen = seen & key_padding_mask[b, i // P] & key_padding_mask[b, j // P]
+        if document_ids is not None:
+            seen = seen & (document_ids[b, i // P] == document_ids[b, j // P])
+        return seen if key_padding_mask is None else seen | (i == j)  # no empty rows, see visible_tile
+
+    return visible
+
+
+def attend(
+    q: Tensor,  # (B, Nq*P, H, D)
+    k: Tensor,  # (B, N*P, G, D)
+    v: Tensor,
+    visibility: Visibility,
+    key_padding_mask: Tensor | None,
+    document_ids: Tensor | None,
+    scale: float,
+) -> Tensor:  # (B, Nq*P, H, D)
+    lengths = (q.shape[1], k.shape[1])
+    if key_padding_mask is None and document_ids is None:
+        mask = _shared_block_mask(visibility, *lengths, str(q.device))
+    else:
+        rule = mask_mod(visibility, lengths[1] - lengths[0], key_padding_mask, document_ids)
+        mask = _create_block_mask(rule, q.shape[0], *lengths, str(q.device))
+    run = _flex_attention()
+    # Past dynamo's recompile limit flex_attention would quietly run eagerly and materialise all scores: fail instead.
+    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+        out = run(
+            *(t.transpose(1, 2) for t in (q, k, v)), block_mask=mask, scale=scale, enable_gqa=q.shape[2] != k.shape[2]
+        )
+    return out.transpose(1, 2)
+
+
+@lru_cache(maxsize=64)
+def _shared_block_mask(visibility: Visibility, query_length: int, key_length: int, device: str) -> Any:
+    rule = mask_mod(visibility, key_length - query_length, None, None)
+    return _create_block_mask(rule, None, query_length, key_length, device)
+
+
+def _create_block_mask(rule: Callable, batch: int | None, query_length: int, key_length: int, device: str) -> Any:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    # Compiled, the mask is reduced to blocks on the fly; eagerly all query_length x key_length booleans would exist.
+    create = create_block_mask if torch.compiler.is_compiling() else _compiled(create_block_mask)
+    return create(rule, batch, None, query_length, key_length, device=device)
+
+
+def _flex_attention() -> Callable[..., Any]:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return flex_attention if torch.compiler.is_compiling() else _compiled(flex_attention)
+
+
+@cache
+def _compiled(function: Callable) -> Callable:
+    return torch.compile(function)

@@ -1,0 +1,162 @@
+"""Interleaved head attention: mix → interleave → rotate → attend → collapse, the one way through for every user."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from iha.ops import reference
+from iha.ops.attention import BACKENDS, attend
+from iha.ops.mixing import collapse_pseudo_heads, mix
+from iha.ops.rotary import rotate
+from iha.ops.visibility import Causality, Visibility
+
+CAUSALITIES = ("virtual", "token", None)
+ROPE_POSITIONS = ("virtual", "token")
+
+
+def interleaved_head_attention(
+    q: Tensor,  # (B, Nq, H, D), the last Nq of the N tokens
+    k: Tensor,  # (B, N, G, D)
+    v: Tensor,  # (B, N, G, D)
+    alpha_q: Tensor,  # (H, H, P), indexed [source head, head, pseudo-head]
+    alpha_k: Tensor,  # (G, G, P)
+    alpha_v: Tensor,  # (G, G, P)
+    collapse: Tensor,  # (H, P) or (H, H*P)
+    *,
+    causal: Causality = "virtual",
+    window: int | None = None,
+    rope_theta: float | None = None,
+    rope_positions: str = "virtual",
+    key_padding_mask: Tensor | None = None,  # (B, N) bool, True = a real token
+    document_ids: Tensor | None = None,  # (B, N) int
+    scale: float | None = None,
+    backend: str = "auto",
+) -> Tensor:  # (B, Nq, H, D)
+    """Interleaved head attention (Algorithm 1 of arXiv 2602.21371), differentiable in all seven tensors.
+
+    Virtual index i = n*P + p, from 0, for token n and pseudo-head p.
+
+    Args:
+        q, k, v: projected heads. k and v may have G < H heads, G dividing H: query head h reads head h*G // H. q may
+            hold only the last Nq <= N tokens (decoding, chunked prefill): its first row is then token N - Nq.
+        alpha_q, alpha_k, alpha_v: the mixing weights of the P pseudo-heads.
+        collapse: R, per head (H, P) as in Algorithm 1 or over all heads (H, H*P) as in Definition 2.
+        causal: "virtual", i sees j <= i (Algorithm 1); "token", it sees all pseudo-heads of its own and earlier
+            tokens; None, it sees everything.
+        window: sliding window in tokens, itself included: under "virtual" i - j < window*P, under "token"
+            token(i) - token(j) < window, under None |token(i) - token(j)| < window.
+        rope_theta: base of RoPE (half-split convention); no RoPE when None.
+        rope_positions: "virtual", position i; "token", position n.
+        key_padding_mask: False marks padding, anywhere. A padded token is neither seen nor sees: its output row is
+            zero, and whatever stands in it (NaN too) reaches no other output and no gradient.
+        document_ids: attention stays inside tokens of equal id (packed documents).
+        scale: of the scores; 1/sqrt(D) when None.
+        backend: "auto" chooses; a named one that cannot do what is asked raises ValueError and says why.
+    """
+    if torch.is_autocast_enabled(q.device.type):
+        dtype = torch.get_autocast_dtype(q.device.type)
+        q, k, v, alpha_q, alpha_k, alpha_v, collapse = (
+            t if t.dtype == torch.float64 else t.to(dtype) for t in (q, k, v, alpha_q, alpha_k, alpha_v, collapse)
+        )
+    _check_tensors(q, k, v, alpha_q, alpha_k, alpha_v, collapse)
+    _check_options(causal, window, rope_theta, rope_positions, scale, backend, q.shape[-1])
+    _check_masks(key_padding_mask, document_ids, k)
+    Nq, N, P = q.shape[1], k.shape[1], alpha_q.shape[2]
+
+    if backend == "reference":
+        return reference.interleaved_head_attention(
+            q, k, v, alpha_q, alpha_k, alpha_v, collapse,
+            causal=causal, window=window, rope_theta=rope_theta, rope_positions=rope_positions,
+            key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale,
+        )  # fmt: skip
+
+    if key_padding_mask is not None:
+        padding = ~key_padding_mask[:, :, None, None]
+        q, k, v = q.masked_fill(padding[:, N - Nq :], 0), k.masked_fill(padding, 0), v.masked_fill(padding, 0)
+    if rope_theta is not None and rope_positions == "token":
+        # RoPE turns features, mixing combines heads: they commute, and before mixing there is P times less to turn.
+        positions = torch.arange(N, device=q.device)
+        q, k = rotate(q, positions[N - Nq :], rope_theta), rotate(k, positions, rope_theta)
+
+    q = mix(q, alpha_q)  # (B, Nq*P, H, D)
+    k, v = mix(k, alpha_k), mix(v, alpha_v)  # (B, N*P, G, D)
+    if rope_theta is not None and rope_positions == "virtual":
+        positions = torch.arange(N * P, device=q.device)
+        q, k = rotate(q, positions[(N - Nq) * P :], rope_theta), rotate(k, positions, rope_theta)
+
+    out = attend(
+        q, k, v, Visibility(causal, window, P),
+        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale, backend=backend,
+    )  # (B, Nq*P, H, D)  # fmt: skip
+    return collapse_pseudo_heads(out, collapse, P)  # (B, Nq, H, D)
+
+
+def _check_tensors(
+    q: Tensor, k: Tensor, v: Tensor, alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor
+) -> None:
+    named = {"q": q, "k": k, "v": v, "alpha_q": alpha_q, "alpha_k": alpha_k, "alpha_v": alpha_v, "collapse": collapse}
+    for name, tensor in named.items():
+        if tensor.dtype != q.dtype or not tensor.is_floating_point():
+            raise ValueError(f"all tensors must have one floating dtype: q has {q.dtype}, {name} has {tensor.dtype}")
+        if tensor.device != q.device:
+            raise ValueError(f"all tensors must be on one device: q is on {q.device}, {name} on {tensor.device}")
+    for name in ("q", "k", "v"):
+        if named[name].dim() != 4:
+            raise ValueError(f"{name} must be (B, N, heads, D), got shape {tuple(named[name].shape)}")
+    B, Nq, H, D = q.shape
+    N, G = k.shape[1], k.shape[2]
+    if k.shape != v.shape or k.shape[0] != B or k.shape[3] != D:
+        raise ValueError(
+            f"k and v must both be (B, N, G, D) with q's B and D: q has shape {tuple(q.shape)}, "
+            f"k {tuple(k.shape)}, v {tuple(v.shape)}"
+        )
+    if min(B, Nq, H, G, D) < 1 or Nq > N:
+        raise ValueError(f"need at least one query and no more queries than keys: q {tuple(q.shape)}, k {tuple(k.shape)}")
+    if H % G:
+        raise ValueError(f"the number of k/v heads must divide the number of heads: {G} k/v heads, {H} heads")
+    P = alpha_q.shape[-1]
+    for name, heads in (("alpha_q", H), ("alpha_k", G), ("alpha_v", G)):
+        if named[name].shape != (heads, heads, P) or P < 1:
+            shape = tuple(named[name].shape)
+            raise ValueError(f"{name} must be (heads, heads, P) = ({heads}, {heads}, P >= 1), P as in alpha_q; got {shape}")
+    if collapse.shape not in ((H, P), (H, H * P)):
+        raise ValueError(f"collapse must be (H, P) = ({H}, {P}) or (H, H*P) = ({H}, {H * P}), got {tuple(collapse.shape)}")
+
+
+def _check_options(
+    causal: Causality,
+    window: int | None,
+    rope_theta: float | None,
+    rope_positions: str,
+    scale: float | None,
+    backend: str,
+    head_dim: int,
+) -> None:
+    if causal not in CAUSALITIES:
+        raise ValueError(f"causal must be one of {CAUSALITIES}, got {causal!r}")
+    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
+        raise ValueError(f"window must be a number of tokens >= 1 or None, got {window!r}")
+    if rope_positions not in ROPE_POSITIONS:
+        raise ValueError(f"rope_positions must be one of {ROPE_POSITIONS}, got {rope_positions!r}")
+    if rope_theta is not None and not (math.isfinite(rope_theta) and rope_theta > 0):
+        raise ValueError(f"rope_theta must be positive and finite, got {rope_theta!r}")
+    if rope_theta is not None and head_dim % 2:
+        raise ValueError(f"RoPE turns pairs of features: the head width must be even, got {head_dim}")
+    if scale is not None and not math.isfinite(scale):
+        raise ValueError(f"scale must be finite, got {scale!r}")
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
+
+
+def _check_masks(key_padding_mask: Tensor | None, document_ids: Tensor | None, k: Tensor) -> None:
+    shape = tuple(k.shape[:2])
+    for name, mask in (("key_padding_mask", key_padding_mask), ("document_ids", document_ids)):
+        if mask is not None and tuple(mask.shape) != shape:
+            raise ValueError(f"{name} must be (B, N) = {shape} as k is, got {tuple(mask.shape)}")
+        if mask is not None and mask.device != k.device:
+            raise ValueError(f"{name} must be on k's device {k.device}, got {mask.device}")
+    if key_padding_mask is not None and key_padding_mask.dtype != torch.bool:
+        raise ValueError(f"key_padding_mask must be bool (True = a real token), got {key_padding_mask.dtype}")
+    if document_ids is not None and (document_ids.is_floating_point() or document_ids.dtype == torch.bool):
+        raise ValueError(f"document_ids must be integers, got {document_ids.dtype}")

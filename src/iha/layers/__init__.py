@@ -1,0 +1,1 @@
+"""Attention mechanisms as nn.Module, one file a mechanism, one interface (`base.SelfAttention`)."""

@@ -1,0 +1,94 @@
+"""How the mixing weights alpha and the collapse R start. The paper does not say; it decides whether IHA trains well.
+
+Each initialisation fills alpha_q (H, H, P), alpha_k and alpha_v (G, G, P) and a per-head R (H, P); a full R (H, H*P)
+gets the per-head one on its block diagonal.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from iha.ops.visibility import Causality
+
+_NOISE = 0.02  # of one-hot routing and warm start: enough to tell pseudo-heads apart, small against 1
+
+
+def identity(alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor, causal: Causality) -> None:
+    """Every pseudo-head is its own head, R averages.
+
+    Under token causality (and no or token RoPE) nothing then tells pseudo-heads apart: their gradients are equal and
+    they stay equal for ever, P heads' cost for one head's effect. For comparison, not for use.
+    """
+    for alpha in (alpha_q, alpha_k, alpha_v):
+        alpha.copy_(_eye(alpha))
+    collapse.fill_(1 / collapse.shape[1])
+
+
+def random(alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor, causal: Causality) -> None:
+    """Normal, scaled so that mixing keeps the variance of the heads and R that of the pseudo-heads."""
+    for alpha in (alpha_q, alpha_k, alpha_v):
+        alpha.normal_(std=alpha.shape[0] ** -0.5)
+    collapse.normal_(std=collapse.shape[1] ** -0.5)
+
+
+def orthogonal(alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor, causal: Causality) -> None:
+    """Each pseudo-head sees the heads through its own random rotation; R averages."""
+    for alpha in (alpha_q, alpha_k, alpha_v):
+        for p in range(alpha.shape[2]):
+            # Drawn in float32: the QR decomposition behind it has no half-precision form.
+            alpha[:, :, p] = torch.nn.init.orthogonal_(torch.empty(alpha.shape[:2], device=alpha.device))
+    collapse.fill_(1 / collapse.shape[1])
+
+
+def one_hot(alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor, causal: Causality) -> None:
+    """One-hot routing: pseudo-key and -value p of head h are those of head h + p, its queries its own; R averages.
+
+    With P = H every head starts out seeing the keys and values of all heads, each as its own pseudo-head.
+    """
+    alpha_q.copy_(_eye(alpha_q) + _NOISE * torch.randn_like(alpha_q))
+    G, P = alpha_k.shape[1:]
+    heads = torch.arange(G, device=alpha_k.device)
+    for alpha in (alpha_k, alpha_v):
+        alpha.normal_(std=_NOISE)
+        for p in range(P):
+            alpha[(heads + p) % G, heads, p] += 1
+    collapse.fill_(1 / P)
+
+
+def warm_start(alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor, causal: Causality) -> None:
+    """Exactly multi-head attention at step 0, yet pseudo-heads that learn apart.
+
+    All pseudo-keys of a token are equal, so a row that sees all P of them gives them equal weight, and perturbations of
+    the pseudo-values that sum to zero cancel in the output. They do not cancel in the gradient of alpha_k. Under
+    virtual causality only the last pseudo-head sees all P copies of its own token, so R selects it. Otherwise all P
+    outputs are equal and any R whose rows sum to 1 is exact: rows that differ along p tell the pseudo-queries apart,
+    which the perturbed values alone would not (their gradients would be equal for ever).
+    """
+    P = collapse.shape[1]
+    for alpha in (alpha_q, alpha_k):
+        alpha.copy_(_eye(alpha))
+    alpha_v.copy_(_eye(alpha_v) + _centred(_NOISE * torch.randn_like(alpha_v)))
+    if causal == "virtual":
+        collapse.zero_()
+        collapse[:, -1] = 1
+    else:
+        collapse.copy_(1 / P + _centred(torch.randn_like(collapse) / P))
+
+
+INITIALISATIONS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor, Causality], None]] = {
+    "identity": identity,
+    "random": random,
+    "orthogonal": orthogonal,
+    "one_hot": one_hot,
+    "warm_start": warm_start,
+}
+
+
+def _eye(alpha: Tensor) -> Tensor:
+    return torch.eye(alpha.shape[0], device=alpha.device, dtype=alpha.dtype)[:, :, None].expand_as(alpha)
+
+
+def _centred(noise: Tensor) -> Tensor:
+    """Sums to zero over the pseudo-heads, the last axis."""
+    return noise - noise.mean(dim=-1, keepdim=True)

@@ -1,0 +1,111 @@
+"""Interleaved head attention as a layer."""
+
+import torch
+from torch import Tensor, nn
+
+from iha.layers.base import SelfAttention
+from iha.layers.initialisation import INITIALISATIONS
+from iha.ops.attention import BACKENDS
+from iha.ops.interleaved import ROPE_POSITIONS, interleaved_head_attention
+from iha.ops.visibility import Causality
+
+COLLAPSES = ("per_head", "full")
+
+
+class InterleavedHeadAttention(SelfAttention):
+    """Self-attention whose every head attends with P pseudo-heads, learned mixtures of all heads (Algorithm 1).
+
+    Drop-in for a multi-head self-attention block: `layer(x)` maps (B, N, embed_dim) to (B, N, embed_dim). For decoding
+    pass one `iha.KVCache` to every call; it holds the un-mixed heads, 1/P of a pseudo-head cache.
+
+    Args:
+        embed_dim, num_heads, num_pseudo_heads: width E, heads H and pseudo-heads per head P.
+        num_kv_heads: G < H key/value heads (grouped-query attention); H when None.
+        head_dim: D; embed_dim // num_heads when None.
+        bias: of the four projections.
+        causal, window, rope_theta, rope_positions, backend: as for `iha.interleaved_head_attention`.
+        collapse: "per_head", R of shape (H, P) as in Algorithm 1, or "full", (H, H*P) as in Definition 2.
+        init: of alpha and R by name, one of `INITIALISATIONS`. "warm_start" makes the layer compute exactly what
+            multi-head attention with the same projections would, until it learns otherwise.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        num_pseudo_heads: int,
+        *,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        bias: bool = False,
+        causal: Causality = "virtual",
+        window: int | None = None,
+        rope_theta: float | None = None,
+        rope_positions: str = "virtual",
+        collapse: str = "per_head",
+        init: str = "one_hot",
+        backend: str = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            embed_dim, num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, bias=bias,
+            causal=causal, window=window, rope_theta=rope_theta, device=device, dtype=dtype,
+        )  # fmt: skip
+        if num_pseudo_heads < 1:
+            raise ValueError(f"num_pseudo_heads must be at least 1, got {num_pseudo_heads}")
+        _check_choice("rope_positions", rope_positions, ROPE_POSITIONS)
+        _check_choice("collapse", collapse, COLLAPSES)
+        _check_choice("init", init, tuple(INITIALISATIONS))
+        _check_choice("backend", backend, BACKENDS)
+        if init == "warm_start" and num_pseudo_heads > 1 and rope_theta is not None and rope_positions == "virtual":
+            raise ValueError(
+                f"init='warm_start' cannot be exact with rope_positions='virtual' and {num_pseudo_heads} pseudo-heads: "
+                "the copies of a key would be turned apart; use rope_positions='token'"
+            )
+        self.num_pseudo_heads = num_pseudo_heads  # P
+        self.rope_positions, self.collapse_kind, self.init, self.backend = rope_positions, collapse, init, backend
+        H, G, P = self.num_heads, self.num_kv_heads, num_pseudo_heads
+
+        def parameter(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+
+        self.alpha_q = parameter(H, H, P)
+        self.alpha_k, self.alpha_v = parameter(G, G, P), parameter(G, G, P)
+        self.collapse = parameter(H, P if collapse == "per_head" else H * P)
+        self.reset_mixing()
+
+    @torch.no_grad()
+    def reset_mixing(self) -> None:
+        """Start alpha and R anew, as `init` says; the projections stay."""
+        H, P = self.num_heads, self.num_pseudo_heads
+        per_head = torch.empty(H, P, device=self.collapse.device, dtype=self.collapse.dtype)
+        INITIALISATIONS[self.init](self.alpha_q, self.alpha_k, self.alpha_v, per_head, self.causal)
+        if self.collapse_kind == "full":
+            heads = torch.arange(H, device=self.collapse.device)
+            self.collapse.zero_().view(H, H, P)[heads, heads] = per_head
+        else:
+            self.collapse.copy_(per_head)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None
+    ) -> Tensor:
+        return interleaved_head_attention(
+            q, k, v, self.alpha_q, self.alpha_k, self.alpha_v, self.collapse,
+            causal=self.causal, window=self.window, rope_theta=self.rope_theta, rope_positions=self.rope_positions,
+            key_padding_mask=key_padding_mask, document_ids=document_ids, backend=self.backend,
+        )  # fmt: skip
+
+    def num_mixing_parameters(self) -> int:
+        """By formula: H²P + 2G²P for alpha, plus HP (per head) or H²P (full) for R; 4H²P in the paper's case."""
+        H, G, P = self.num_heads, self.num_kv_heads, self.num_pseudo_heads
+        return H * H * P + 2 * G * G * P + (H * P if self.collapse_kind == "per_head" else H * H * P)
+
+    def extra_repr(self) -> str:
+        mixing = f"num_pseudo_heads={self.num_pseudo_heads}, rope_positions={self.rope_positions!r}"
+        return f"{super().extra_repr()}, {mixing}, collapse={self.collapse_kind!r}, init={self.init!r}"
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {choices}, got {value!r}")

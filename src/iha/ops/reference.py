@@ -113,6 +113,7 @@ def _weights(scores: Tensor, visible: Tensor, score: Score) -> Tensor:
     scores = scores.masked_fill(~visible & sees_something, -torch.inf)
     if score == "hard":
         ties = scores == scores.amax(dim=-1, keepdim=True)
-        weights = ties / ties.sum(dim=-1, keepdim=True)
-        return weights.to(scores.dtype) * sees_something
+        # Counted in the scores' own precision: a quotient of integers would be float32 whatever the inputs are.
+        weights = ties.to(scores.dtype) / ties.sum(dim=-1, keepdim=True)
+        return weights * sees_something
     return scores.softmax(dim=-1) * sees_something

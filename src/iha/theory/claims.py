@@ -1,0 +1,93 @@
+"""What was claimed, what was checked, and the verdict: one row of the table that `iha verify` prints."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+MACHINE = 1e-12  # "exact" for float64 sums of a few hundred terms of order one
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper, or its correction, held against the operator.
+
+    `expected` "true": the statement should hold, so a failure is ours (or a new erratum) and the run fails.
+    `expected` "false": the statement as printed is wrong (an erratum); `error` is then by how much it is wrong, and
+    the run fails if it turns out *not* to be wrong, because then docs/paper-errata.md is.
+    """
+
+    theorem: str  # the name `--only` takes
+    claim: str
+    where: str  # in the paper
+    checked: str
+    passed: bool
+    expected: Literal["true", "false"] = "true"
+    error: float | None = None
+    formula: int | None = None  # parameters, by the formula
+    allocated: int | None = None  # parameters, numel of the tensors built
+    erratum: str | None = None
+    limited: bool = False  # true, but less than the paper lets one think
+
+    @property
+    def verdict(self) -> str:
+        if not self.passed:
+            return "FAILS"
+        if self.expected == "false":
+            return f"false as printed ({self.erratum})"
+        if self.erratum is None:
+            return "holds"
+        return f"holds, {'within limits' if self.limited else 'corrected'} ({self.erratum})"
+
+    def as_json(self) -> dict:
+        row = dataclasses.asdict(self) | {"verdict": self.verdict}
+        if self.error is not None and not math.isfinite(self.error):
+            row["error"] = str(self.error)  # JSON has no infinity
+        return row
+
+
+def holds(
+    theorem: str,
+    claim: str,
+    where: str,
+    checked: str,
+    *,
+    error: float | None = None,
+    tolerance: float = 0.0,
+    formula: int | None = None,
+    allocated: int | None = None,
+    condition: bool = True,
+    erratum: str | None = None,
+    limited: bool = False,
+) -> Claim:
+    """A statement that should hold: error within tolerance, formula equal to what was allocated, condition true."""
+    exact = error is None or error <= tolerance  # NaN fails
+    passed = exact and formula == allocated and condition
+    return Claim(theorem, claim, where, checked, passed, "true", error, formula, allocated, erratum, limited)
+
+
+def refuted(
+    theorem: str,
+    claim: str,
+    where: str,
+    checked: str,
+    *,
+    erratum: str,
+    error: float | None = None,
+    at_least: float = 0.0,
+    formula: int | None = None,
+    allocated: int | None = None,
+    condition: bool = True,
+) -> Claim:
+    """A statement that is wrong as printed: the error is at least this large, or the count differs."""
+    wrong = (error is None or error >= at_least) and (formula is None or formula != allocated)
+    return Claim(theorem, claim, where, checked, wrong and condition, "false", error, formula, allocated, erratum)
+
+
+def largest_error(got: Tensor, want: Tensor) -> float:
+    """Largest absolute difference; broadcasting here would hide a wrong shape."""
+    if got.shape != want.shape:
+        raise ValueError(f"shapes differ: {tuple(got.shape)} and {tuple(want.shape)}")
+    return (got - want).abs().max().item() if got.numel() else 0.0

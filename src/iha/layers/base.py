@@ -26,6 +26,8 @@ class SelfAttention(nn.Module):
         num_kv_heads: int | None = None,
         head_dim: int | None = None,
         bias: bool = False,
+        out_bias: bool | None = None,
+        qk_norm_eps: float | None = None,
         causal: Causality = "virtual",
         window: int | None = None,
         rope_theta: float | None = None,
@@ -44,7 +46,14 @@ class SelfAttention(nn.Module):
         self.q_proj = nn.Linear(embed_dim, num_heads * self.head_dim, **options)
         self.k_proj = nn.Linear(embed_dim, num_kv_heads * self.head_dim, **options)
         self.v_proj = nn.Linear(embed_dim, num_kv_heads * self.head_dim, **options)
-        self.o_proj = nn.Linear(num_heads * self.head_dim, embed_dim, **options)
+        self.o_proj = nn.Linear(
+            num_heads * self.head_dim, embed_dim, bias if out_bias is None else out_bias, device=device, dtype=dtype
+        )
+        # QK-norm (Qwen3 and others): each head's query and key, of width D, normalised before RoPE.
+        self.q_norm, self.k_norm = (
+            None if qk_norm_eps is None else nn.RMSNorm(self.head_dim, qk_norm_eps, device=device, dtype=dtype)
+            for _ in range(2)
+        )
 
     @property
     def visibility(self) -> Visibility:
@@ -67,15 +76,22 @@ class SelfAttention(nn.Module):
                 raise ValueError(f"key_padding_mask must be (B, N) = {tuple(x.shape[:2])} of bool, got {got}")
             # Here and not only on the heads: the projections' gradients would meet whatever padding holds.
             x = x.masked_fill(~key_padding_mask[:, :, None], 0)
-        q = self.q_proj(x).unflatten(-1, (self.num_heads, -1))  # (B, N, H, D)
-        k = self.k_proj(x).unflatten(-1, (self.num_kv_heads, -1))  # (B, N, G, D)
-        v = self.v_proj(x).unflatten(-1, (self.num_kv_heads, -1))  # (B, N, G, D)
+        q, k, v = self.project(x)
         if cache is not None:
             if self.causal is None:
                 raise ValueError("a cache needs causal attention: with causal=None earlier outputs would change")
             keep = self.visibility.reach_back
             k, v, key_padding_mask, document_ids = cache.append(k, v, key_padding_mask, document_ids, keep)
         return self.o_proj(self.attend(q, k, v, key_padding_mask, document_ids).flatten(2))
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x (B, N, E) to q (B, N, H, D) and k, v (B, N, G, D), before RoPE."""
+        q = self.q_proj(x).unflatten(-1, (self.num_heads, self.head_dim))
+        k = self.k_proj(x).unflatten(-1, (self.num_kv_heads, self.head_dim))
+        v = self.v_proj(x).unflatten(-1, (self.num_kv_heads, self.head_dim))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        return q, k, v
 
     @abstractmethod
     def attend(

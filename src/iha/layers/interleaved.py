@@ -22,7 +22,8 @@ class InterleavedHeadAttention(SelfAttention):
         embed_dim, num_heads, num_pseudo_heads: width E, heads H and pseudo-heads per head P.
         num_kv_heads: G < H key/value heads (grouped-query attention); H when None.
         head_dim: D; embed_dim // num_heads when None.
-        bias: of the four projections.
+        bias: of the four projections; out_bias: of the output projection, if it differs.
+        qk_norm_eps: with a number, queries and keys are RMS-normalised per head (QK-norm) with this epsilon.
         causal, window, rope_theta, rope_positions, backend: as for `iha.interleaved_head_attention`.
         collapse: "per_head", R of shape (H, P) as in Algorithm 1, or "full", (H, H*P) as in Definition 2.
         init: of alpha and R by name, one of `INITIALISATIONS`. "warm_start" makes the layer compute exactly what
@@ -38,6 +39,8 @@ class InterleavedHeadAttention(SelfAttention):
         num_kv_heads: int | None = None,
         head_dim: int | None = None,
         bias: bool = False,
+        out_bias: bool | None = None,
+        qk_norm_eps: float | None = None,
         causal: Causality = "virtual",
         window: int | None = None,
         rope_theta: float | None = None,
@@ -50,7 +53,7 @@ class InterleavedHeadAttention(SelfAttention):
     ) -> None:
         super().__init__(
             embed_dim, num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, bias=bias,
-            causal=causal, window=window, rope_theta=rope_theta, device=device, dtype=dtype,
+            out_bias=out_bias, qk_norm_eps=qk_norm_eps, causal=causal, window=window, rope_theta=rope_theta, device=device, dtype=dtype,
         )  # fmt: skip
         if num_pseudo_heads < 1:
             raise ValueError(f"num_pseudo_heads must be at least 1, got {num_pseudo_heads}")

@@ -8,7 +8,7 @@ from torch import Tensor
 from iha.ops import reference
 from iha.ops.attention import BACKENDS, attend
 from iha.ops.mixing import collapse_pseudo_heads, mix
-from iha.ops.rotary import rotate
+from iha.ops.rotary import rotate, turn
 from iha.ops.visibility import Causality, Visibility
 
 CAUSALITIES = ("virtual", "token", None)
@@ -28,6 +28,7 @@ def interleaved_head_attention(
     window: int | None = None,
     rope_theta: float | None = None,
     rope_positions: str = "virtual",
+    pseudo_rotary: tuple[Tensor, Tensor] | None = None,  # cos and sin, (P, D/2) each
     key_padding_mask: Tensor | None = None,  # (B, N) bool, True = a real token
     document_ids: Tensor | None = None,  # (B, N) int
     scale: float | None = None,
@@ -48,6 +49,8 @@ def interleaved_head_attention(
             token(i) - token(j) < window, under None |token(i) - token(j)| < window.
         rope_theta: base of RoPE (half-split convention); no RoPE when None.
         rope_positions: "virtual", position i; "token", position n.
+        pseudo_rotary: for callers who keep rotary tables and rotated keys (models, decoding), instead of rope_theta: q
+            and k come turned to position n*P, and pseudo-head p is turned further by row p of this table.
         key_padding_mask: False marks padding, anywhere. A padded token is neither seen nor sees: its output row is
             zero, and whatever stands in it (NaN too) reaches no other output and no gradient.
         document_ids: attention stays inside tokens of equal id (packed documents).
@@ -63,6 +66,8 @@ def interleaved_head_attention(
     _check_options(causal, window, rope_theta, rope_positions, scale, backend, q.shape[-1])
     _check_masks(key_padding_mask, document_ids, k)
     Nq, N, P = q.shape[1], k.shape[1], alpha_q.shape[2]
+    if pseudo_rotary is not None and (rope_theta is not None or backend == "reference"):
+        raise ValueError("pseudo_rotary takes the place of rope_theta, and the reference does not know it")
 
     if backend == "reference":
         return reference.interleaved_head_attention(
@@ -84,6 +89,8 @@ def interleaved_head_attention(
     if rope_theta is not None and rope_positions == "virtual":
         positions = torch.arange(N * P, device=q.device)
         q, k = rotate(q, positions[(N - Nq) * P :], rope_theta), rotate(k, positions, rope_theta)
+    if pseudo_rotary is not None:
+        q, k = (turn(t.unflatten(1, (-1, P)), *pseudo_rotary).flatten(1, 2) for t in (q, k))
 
     out = attend(
         q, k, v, Visibility(causal, window, P),

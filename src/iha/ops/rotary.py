@@ -15,7 +15,11 @@ def rotary_table(positions: Tensor, dim: int, theta: float, dtype: torch.dtype) 
 def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
     """Turn x (B, N, H, D) by its positions (N,) or (B, N). Computed in float32 at least, returned in x's dtype."""
     dtype = torch.promote_types(x.dtype, torch.float32)
-    cos, sin = rotary_table(positions, x.shape[-1], theta, dtype)
-    cos, sin = cos.unsqueeze(-2), sin.unsqueeze(-2)  # (N, 1, D/2): the same for every head
-    first, second = x.to(dtype).chunk(2, dim=-1)  # (B, N, H, D/2) each
+    return turn(x, *rotary_table(positions, x.shape[-1], theta, dtype))
+
+
+def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn x (..., N, H, D) by a table of (..., N, D/2), the same for every head, in the table's precision."""
+    cos, sin = cos.unsqueeze(-2), sin.unsqueeze(-2)  # (..., N, 1, D/2)
+    first, second = x.to(cos.dtype).chunk(2, dim=-1)  # (..., N, H, D/2) each
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)

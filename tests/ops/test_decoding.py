@@ -1,0 +1,70 @@
+"""The decoding step against the reference: the last row of the whole computation."""
+
+import pytest
+import torch
+
+from iha.ops import reference
+from iha.ops.decoding import decode_interleaved, visible_to_newest
+from iha.ops.interleaved import interleaved_head_attention
+from iha.ops.rotary import rotary_table, turn
+from iha.ops.visibility import Visibility
+
+THETA = 100.0
+
+
+def _tensors(B: int, N: int, H: int, G: int, P: int, D: int, full: bool) -> list[torch.Tensor]:
+    shapes = [(B, N, H, D), (B, N, G, D), (B, N, G, D), (H, H, P), (G, G, P), (G, G, P), (H, H * P if full else P)]
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
+
+
+def _prerotated(x: torch.Tensor, P: int) -> torch.Tensor:
+    return turn(x, *rotary_table(torch.arange(x.shape[1]) * P, x.shape[-1], THETA, x.dtype))
+
+
+@pytest.mark.parametrize("causal", ["virtual", "token"])
+@pytest.mark.parametrize("rope_positions", ["virtual", "token", None])
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize(("G", "full"), [(4, False), (2, True)])
+def test_last_row_of_the_reference(causal: str, rope_positions: str | None, window: int | None, G: int, full: bool) -> None:
+    P, N, D = 3, 7, 6
+    q, k, v, *mixing = _tensors(2, N, 4, G, P, D, full)
+    padding = torch.ones(2, N, dtype=torch.bool)
+    padding[1, :3] = False
+    rule = Visibility(causal, window, P)
+    expected = reference.interleaved_head_attention(
+        q, k, v, *mixing, causal=causal, window=window, key_padding_mask=padding,
+        rope_theta=None if rope_positions is None else THETA, rope_positions=rope_positions or "token",
+    )[:, -1:]  # fmt: skip
+    pseudo_rotary = rotary_table(torch.arange(P), D, THETA, q.dtype) if rope_positions == "virtual" else None
+    if rope_positions is not None:
+        q, k = (_prerotated(t, P if rope_positions == "virtual" else 1) for t in (q, k))
+    first = 0 if window is None else N - 1 - rule.reach_back
+    visible = visible_to_newest(rule, N - 1, first, N - first, padding[:, first:], q.device)
+    kept = slice(first, None)
+    out = decode_interleaved(q[:, -1:], k[:, kept], v[:, kept], *mixing, visible=visible, pseudo_rotary=pseudo_rotary)
+    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_tokens_yet_to_come_are_not_seen() -> None:
+    """A static cache is longer than what it holds: whatever stands beyond the newest token must not matter."""
+    P, N, D = 2, 5, 4
+    q, k, v, *mixing = _tensors(1, N, 4, 4, P, D, False)
+    expected = reference.interleaved_head_attention(q, k, v, *mixing, causal="virtual")[:, -1:]
+    k, v = (torch.cat((t, torch.full((1, 3, 4, D), 9e9, dtype=t.dtype)), dim=1) for t in (k, v))
+    visible = visible_to_newest(Visibility("virtual", None, P), torch.tensor(N - 1), 0, N + 3, None, q.device)
+    out = decode_interleaved(q[:, -1:], k, v, *mixing, visible=visible)
+    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_pseudo_rotary_is_virtual_rope(window: int | None) -> None:
+    """q and k turned to n*P beforehand and pseudo-heads turned on by p: the same as RoPE at virtual positions."""
+    P, D = 3, 6
+    q, k, v, *mixing = _tensors(2, 9, 4, 2, P, D, False)
+    expected = reference.interleaved_head_attention(q, k, v, *mixing, window=window, rope_theta=THETA)
+    out = interleaved_head_attention(
+        _prerotated(q, P), _prerotated(k, P), v, *mixing,
+        window=window, pseudo_rotary=rotary_table(torch.arange(P), D, THETA, q.dtype),
+    )  # fmt: skip
+    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)

@@ -4,6 +4,6 @@ from iha.layers.cache import KVCache
 from iha.layers.interleaved import InterleavedHeadAttention
 from iha.ops import reference
 from iha.ops.interleaved import interleaved_head_attention
+from iha.version import __version__
 
-__version__ = "0.1.0"
-__all__ = ["InterleavedHeadAttention", "KVCache", "interleaved_head_attention", "reference"]
+__all__ = ["InterleavedHeadAttention", "KVCache", "__version__", "interleaved_head_attention", "reference"]

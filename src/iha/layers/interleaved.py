@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from iha.layers.base import SelfAttention
 from iha.layers.initialisation import INITIALISATIONS
-from iha.ops.attention import BACKENDS
+from iha.ops.dispatch import BACKENDS
 from iha.ops.interleaved import ROPE_POSITIONS, interleaved_head_attention
 from iha.ops.visibility import Causality
 

@@ -10,26 +10,31 @@ from iha.ops.visibility import Visibility
 _EVERYTHING = (-1, -1)
 
 
-def obstacle(q: Tensor, k: Tensor, visibility: Visibility, masked: bool) -> str | None:
+def obstacle(
+    visibility: Visibility,
+    head_dim: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    masked: bool,
+    num_queries: int,
+    num_keys: int,
+) -> str | None:
+    """Why flash-attn cannot do this case, or None."""
+    P, W = visibility.num_pseudo_heads, visibility.window
     if find_spec("flash_attn") is None:
         return "the package flash-attn is not installed (pip install 'iha[gpu]')"
-    if q.device.type != "cuda":
-        return f"flash-attn runs on CUDA, the tensors are on {q.device.type!r}"
-    return _unsupported(q, k, visibility, masked)
-
-
-def _unsupported(q: Tensor, k: Tensor, visibility: Visibility, masked: bool) -> str | None:
-    if q.dtype not in (torch.float16, torch.bfloat16):
-        return f"flash-attn takes float16 and bfloat16, not {q.dtype}"
-    if q.shape[-1] > 256 or q.shape[-1] % 8:
-        return f"flash-attn takes head widths up to 256 in steps of 8, not {q.shape[-1]}"
-    P = visibility.num_pseudo_heads
+    if device.type != "cuda":
+        return f"flash-attn runs on CUDA, the tensors are on {device.type!r}"
+    if dtype not in (torch.float16, torch.bfloat16):
+        return f"flash-attn takes float16 and bfloat16, not {dtype}"
+    if head_dim > 256 or head_dim % 8:
+        return f"flash-attn takes head widths up to 256 in steps of 8, not {head_dim}"
     if visibility.causal == "token" and P > 1:
         return "causal='token' lets a pseudo-head see later ones of its own token, which no flash mask says"
-    if visibility.causal is None and visibility.window is not None and P > 1:
-        return f"a two-sided window of {visibility.window} tokens starts at token boundaries, a flash window does not"
-    if masked and q.shape[1] != k.shape[1]:
-        return f"padding or documents with {q.shape[1]} queries for {k.shape[1]} keys; flash needs as many of each"
+    if visibility.causal is None and W is not None and P > 1:
+        return f"a two-sided window of {W} tokens starts at token boundaries, a flash window does not"
+    if masked and num_queries != num_keys:
+        return f"padding or documents with {num_queries} query tokens for {num_keys} keys; flash needs as many of each"
     return None
 
 

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from iha.ops import reference
-from iha.ops.attention import BACKENDS, attend
+from iha.ops.attention import attend
+from iha.ops.dispatch import BACKENDS, Case, choose_backend
+from iha.ops.local import local_attention
 from iha.ops.mixing import collapse_pseudo_heads, mix
-from iha.ops.rotary import rotate, turn
+from iha.ops.rotary import rotary_table, rotate
 from iha.ops.visibility import Causality, Visibility
 
 CAUSALITIES = ("virtual", "token", None)
@@ -66,6 +68,7 @@ def interleaved_head_attention(
     _check_options(causal, window, rope_theta, rope_positions, scale, backend, q.shape[-1])
     _check_masks(key_padding_mask, document_ids, k)
     Nq, N, P = q.shape[1], k.shape[1], alpha_q.shape[2]
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
     if pseudo_rotary is not None and (rope_theta is not None or backend == "reference"):
         raise ValueError("pseudo_rotary takes the place of rope_theta, and the reference does not know it")
 
@@ -79,23 +82,27 @@ def interleaved_head_attention(
     if key_padding_mask is not None:
         padding = ~key_padding_mask[:, :, None, None]
         q, k, v = q.masked_fill(padding[:, N - Nq :], 0), k.masked_fill(padding, 0), v.masked_fill(padding, 0)
-    if rope_theta is not None and rope_positions == "token":
-        # RoPE turns features, mixing combines heads: they commute, and before mixing there is P times less to turn.
-        positions = torch.arange(N, device=q.device)
+    if rope_theta is not None:
+        # RoPE turns features, mixing combines heads: they commute. So heads are turned to position n*P (or n) before
+        # there are P times as many, and of virtual positions only p is left to pseudo-head p.
+        stride = P if rope_positions == "virtual" else 1
+        positions = stride * torch.arange(N, device=q.device)
         q, k = rotate(q, positions[N - Nq :], rope_theta), rotate(k, positions, rope_theta)
+        if stride > 1:
+            wide = torch.promote_types(q.dtype, torch.float32)
+            pseudo_rotary = rotary_table(torch.arange(P, device=q.device), q.shape[-1], rope_theta, wide)
 
-    q = mix(q, alpha_q)  # (B, Nq*P, H, D)
-    k, v = mix(k, alpha_k), mix(v, alpha_v)  # (B, N*P, G, D)
-    if rope_theta is not None and rope_positions == "virtual":
-        positions = torch.arange(N * P, device=q.device)
-        q, k = rotate(q, positions[(N - Nq) * P :], rope_theta), rotate(k, positions, rope_theta)
-    if pseudo_rotary is not None:
-        q, k = (turn(t.unflatten(1, (-1, P)), *pseudo_rotary).flatten(1, 2) for t in (q, k))
-
-    out = attend(
-        q, k, v, Visibility(causal, window, P),
-        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale, backend=backend,
-    )  # (B, Nq*P, H, D)  # fmt: skip
+    masked = key_padding_mask is not None or document_ids is not None
+    case = Case.of(q, k, v, Visibility(causal, window, P), masked, num_tokens=(Nq, N))
+    backend = choose_backend(case, backend)
+    if backend == "banded":
+        return local_attention(
+            q, k, v, alpha_q, alpha_k, alpha_v, collapse, case.visibility, pseudo_rotary,
+            key_padding_mask, document_ids, scale,
+        )  # fmt: skip
+    q, k, v = mix(q, alpha_q, pseudo_rotary), mix(k, alpha_k, pseudo_rotary), mix(v, alpha_v)  # (B, N*P, heads, D)
+    masks = {"key_padding_mask": key_padding_mask, "document_ids": document_ids}
+    out = attend(q, k, v, case.visibility, **masks, scale=scale, backend=backend)  # (B, Nq*P, H, D)
     return collapse_pseudo_heads(out, collapse, P)  # (B, Nq, H, D)
 
 

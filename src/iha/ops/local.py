@@ -1,0 +1,242 @@
+"""Sliding-window interleaved head attention, mixing and collapse included, segment by segment.
+
+A query of a sliding window needs the pseudo-heads of few tokens only, so the N·P virtual tokens never exist at once:
+each segment of the sequence is mixed, attended and collapsed before the next one, in memory that stays in
+cache. The backward mixes again (a few percent of the attention's cost), so that training keeps the un-mixed q, k, v and
+the attention output, 3 + P instead of 3 + 4P tensors of size N·H·D.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from iha.ops.masked import causality
+from iha.ops.mixing import collapse_rows, combine_heads, combine_heads_rows_grad, mixing_rows
+from iha.ops.rotary import turn
+from iha.ops.tiles import Range, Tiling, backward_tiles, blocks, forward_tiles
+from iha.ops.visibility import Visibility
+
+_SEGMENT_BYTES = 1 << 23  # of one mixed tensor: below what malloc gives back to the system, near what a cache holds
+
+
+def local_attention(
+    q: Tensor,  # (B, Nq, H, D), the last Nq of the N tokens
+    k: Tensor,  # (B, N, G, D)
+    v: Tensor,  # (B, N, G, D)
+    alpha_q: Tensor,  # (H, H, P)
+    alpha_k: Tensor,  # (G, G, P)
+    alpha_v: Tensor,  # (G, G, P)
+    collapse: Tensor,  # (H, P) or (H, H*P)
+    visibility: Visibility,
+    pseudo_rotary: tuple[Tensor, Tensor] | None,  # cos and sin (P, D/2), the turn of pseudo-head p; q and k are turned
+    key_padding_mask: Tensor | None,  # (B, N) bool; the caller zeroes q, k and v of padded tokens
+    document_ids: Tensor | None,  # (B, N) int
+    scale: float,
+) -> Tensor:  # (B, Nq, H, D)
+    tensors = (
+        q.contiguous(), k.contiguous(), v.contiguous(),
+        mixing_rows(alpha_q), mixing_rows(alpha_k), mixing_rows(alpha_v),
+        collapse_rows(collapse, visibility.num_pseudo_heads),
+    )  # fmt: skip
+    keep = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    out, _, _ = _forward(
+        *tensors, visibility.causal, visibility.window, visibility.num_pseudo_heads, *(pseudo_rotary or (None, None)),
+        key_padding_mask, document_ids, scale, keep,
+    )  # fmt: skip
+    return out
+
+
+@dataclass(frozen=True)
+class _Local:
+    """The sequence in segments: which tokens, which masks, and pseudo-heads from heads and back."""
+
+    visibility: Visibility
+    key_padding_mask: Tensor | None
+    document_ids: Tensor | None
+    first_query: int
+    N: int
+    segment: int
+
+    @staticmethod
+    def of(
+        q: Tensor,
+        k: Tensor,
+        causal: str | None,
+        window: int | None,
+        P: int,
+        key_padding_mask: Tensor | None,
+        document_ids: Tensor | None,
+    ) -> "_Local":
+        rule = Visibility(causality(causal), window, P)
+        N, Nq = k.shape[1], q.shape[1]
+        block = Tiling(rule, (0, N), (0, N), None, None, q.shape[0]).query_block
+        bytes_a_token = q.shape[0] * P * q.shape[2] * q.shape[3] * q.element_size()
+        # Whole blocks, so that tiles fall as they would without segments; and not shorter than the window, whose
+        # pseudo-keys are mixed again for each segment.
+        segment = max(_SEGMENT_BYTES // bytes_a_token, window or N, block) // block * block
+        return _Local(rule, key_padding_mask, document_ids, N - Nq, N, segment)
+
+    def tiling(self, queries: Range, keys: Range, batch: int) -> Tiling:
+        return Tiling(self.visibility, queries, keys, self.key_padding_mask, self.document_ids, batch)
+
+    def keys_seen_by(self, queries: Range) -> Range:
+        return self.tiling(queries, (0, self.N), 1).keys_seen_by(queries)
+
+    def queries_that_see(self, keys: Range) -> Range:
+        return self.tiling((self.first_query, self.N), keys, 1).queries_that_see(keys)
+
+    def rows(self, queries: Range) -> slice:
+        return slice(queries[0] - self.first_query, queries[1] - self.first_query)
+
+    def virtual_rows(self, queries: Range) -> slice:
+        P = self.visibility.num_pseudo_heads
+        return slice((queries[0] - self.first_query) * P, (queries[1] - self.first_query) * P)
+
+    def pseudo_heads(self, x: Tensor, rows: Tensor, cos: Tensor | None = None, sin: Tensor | None = None) -> Tensor:
+        """x (B, n, M, D) to (B, n*P, H, D), pseudo-head p turned by row p of the table if there is one."""
+        pseudo = self._apart(combine_heads(rows, x))
+        return (pseudo if cos is None or sin is None else turn(pseudo, cos, sin)).flatten(1, 2)
+
+    def pseudo_heads_backward(
+        self, grad: Tensor, x: Tensor, rows: Tensor, cos: Tensor | None = None, sin: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Gradients of x and of rows, in grad's dtype. Turning backward is turning by the negative angle."""
+        grad = grad.unflatten(1, (-1, self.visibility.num_pseudo_heads))  # (B, n, P, H, D)
+        if cos is not None and sin is not None:
+            grad = turn(grad, cos, -sin)
+        grad = grad.flatten(2, 3)  # (B, n, P*H, D)
+        return combine_heads(rows.t().to(grad.dtype), grad), combine_heads_rows_grad(grad, x.to(grad.dtype))
+
+    def _apart(self, pseudo: Tensor) -> Tensor:
+        return pseudo.unflatten(2, (self.visibility.num_pseudo_heads, -1))  # (B, n, P, H, D)
+
+
+@torch.library.custom_op("iha::local_attention", mutates_args=())
+def _forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    rows_q: Tensor,  # (P*H, H)
+    rows_k: Tensor,  # (P*G, G)
+    rows_v: Tensor,  # (P*G, G)
+    rows_out: Tensor,  # (H, P*H)
+    causal: str | None,
+    window: int | None,
+    num_pseudo_heads: int,
+    cos: Tensor | None,  # (P, D/2)
+    sin: Tensor | None,
+    key_padding_mask: Tensor | None,
+    document_ids: Tensor | None,
+    scale: float,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    local = _Local.of(q, k, causal, window, num_pseudo_heads, key_padding_mask, document_ids)
+    out, virtual_out, lse = _outputs(q, num_pseudo_heads, keep)
+    for queries in blocks((local.first_query, local.N), local.segment):
+        keys = local.keys_seen_by(queries)
+        segment_out, segment_lse = forward_tiles(
+            local.pseudo_heads(q[:, local.rows(queries)], rows_q, cos, sin),
+            local.pseudo_heads(k[:, slice(*keys)], rows_k, cos, sin),
+            local.pseudo_heads(v[:, slice(*keys)], rows_v),
+            local.tiling(queries, keys, q.shape[0]),
+            scale,
+        )
+        pseudo = segment_out.unflatten(1, (-1, num_pseudo_heads)).flatten(2, 3)  # (B, n, P*H, D)
+        out[:, local.rows(queries)] = combine_heads(rows_out, pseudo)
+        if keep:
+            virtual = local.virtual_rows(queries)
+            virtual_out[:, virtual], lse[:, virtual] = segment_out, segment_lse
+    return out, virtual_out, lse
+
+
+@torch.library.custom_op("iha::local_attention_backward", mutates_args=())
+def _backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    rows_q: Tensor,
+    rows_k: Tensor,
+    rows_v: Tensor,
+    rows_out: Tensor,
+    virtual_out: Tensor,
+    lse: Tensor,
+    causal: str | None,
+    window: int | None,
+    num_pseudo_heads: int,
+    cos: Tensor | None,  # (P, D/2)
+    sin: Tensor | None,
+    key_padding_mask: Tensor | None,
+    document_ids: Tensor | None,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    local = _Local.of(q, k, causal, window, num_pseudo_heads, key_padding_mask, document_ids)
+    P, sums, grad = num_pseudo_heads, torch.promote_types(q.dtype, torch.float32), grad.contiguous()
+    tensors = (q, k, v, rows_q, rows_k, rows_v, rows_out)
+    grads = tuple(torch.zeros(t.shape, dtype=sums, device=t.device) for t in tensors)
+    grad_q, grad_k, grad_v, grad_rows_q, grad_rows_k, grad_rows_v, grad_rows_out = grads
+    for queries in blocks((local.first_query, local.N), local.segment):
+        pseudo = virtual_out[:, local.virtual_rows(queries)].unflatten(1, (-1, P)).flatten(2, 3)  # (B, n, P*H, D)
+        grad_rows_out += combine_heads_rows_grad(grad[:, local.rows(queries)].to(sums), pseudo.to(sums))
+
+    for keys in blocks((0, local.N), local.segment):
+        queries = local.queries_that_see(keys)
+        if queries[0] == queries[1]:
+            continue
+        rows, cols, virtual = local.rows(queries), slice(*keys), local.virtual_rows(queries)
+        tile_grads = backward_tiles(
+            combine_heads(rows_out.t(), grad[:, rows]).unflatten(2, (P, -1)).flatten(1, 2),  # (B, n*P, H, D)
+            local.pseudo_heads(q[:, rows], rows_q, cos, sin),
+            local.pseudo_heads(k[:, cols], rows_k, cos, sin),
+            local.pseudo_heads(v[:, cols], rows_v),
+            virtual_out[:, virtual],
+            lse[:, virtual],
+            local.tiling(queries, keys, q.shape[0]),
+            scale,
+        )
+        # A query meets several key segments; mixing is linear, so its gradients add up after un-mixing too.
+        for tile_grad, x, matrix, where, rotary, grad_x, grad_rows in (
+            (tile_grads[0], q, rows_q, rows, (cos, sin), grad_q, grad_rows_q),
+            (tile_grads[1], k, rows_k, cols, (cos, sin), grad_k, grad_rows_k),
+            (tile_grads[2], v, rows_v, cols, (None, None), grad_v, grad_rows_v),
+        ):
+            x_part, rows_part = local.pseudo_heads_backward(tile_grad, x[:, where], matrix, *rotary)
+            grad_x[:, where] += x_part
+            grad_rows += rows_part
+    return tuple(g.to(t.dtype) for g, t in zip(grads, tensors, strict=True))  # type: ignore[return-value]
+
+
+def _outputs(q: Tensor, P: int, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
+    B, Nq, H, D = q.shape
+    virtual = (B, Nq * P, H) if keep else (0, 0, 0)  # the backward's business only
+    lse = q.new_empty(virtual, dtype=torch.promote_types(q.dtype, torch.float32))
+    return q.new_empty(q.shape), q.new_empty((*virtual, D)), lse
+
+
+@_forward.register_fake
+def _(q: Tensor, *others: object) -> tuple[Tensor, Tensor, Tensor]:
+    num_pseudo_heads, keep = others[8], others[-1]
+    assert isinstance(num_pseudo_heads, int)
+    return _outputs(q, num_pseudo_heads, bool(keep))
+
+
+@_backward.register_fake
+def _(grad: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+    return tuple(torch.empty_like(t, memory_format=torch.contiguous_format) for t in others[:7])
+
+
+def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+    *tensors, causal, window, P, cos, sin, key_padding_mask, document_ids, scale, _ = inputs
+    ctx.save_for_backward(*tensors, *output[1:], cos, sin, key_padding_mask, document_ids)
+    ctx.options, ctx.scale = (causal, window, P), scale  # type: ignore[attr-defined]
+
+
+def _differentiate(ctx: torch.autograd.function.FunctionCtx, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    *tensors, cos, sin, key_padding_mask, document_ids = ctx.saved_tensors  # type: ignore[attr-defined]
+    options, scale = ctx.options, ctx.scale  # type: ignore[attr-defined]
+    grads = _backward(grad, *tensors, *options, cos, sin, key_padding_mask, document_ids, scale)
+    return *grads, *([None] * 9)
+
+
+_forward.register_autograd(_differentiate, setup_context=_save)

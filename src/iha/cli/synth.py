@@ -1,0 +1,67 @@
+"""`iha synth`: the synthetic reasoning experiments."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def synth(
+    task: Annotated[str, typer.Argument(help="binary, ternary, cpm3, polynomial or retrieval")],
+    mechanisms: Annotated[
+        str,
+        typer.Option(
+            help="comma-separated: mha, iha, simplicial, talking_heads, differential, knocking_heads, strassen"
+        ),
+    ] = "mha,iha,simplicial",
+    scale: Annotated[
+        str, typer.Option(help="quick (minutes), small (an hour or so) or paper (the full protocol)")
+    ] = "quick",
+    heads: Annotated[str | None, typer.Option(help="H, comma-separated for a sweep")] = None,
+    pseudo_heads: Annotated[
+        str | None, typer.Option(help="P of IHA, comma-separated; as many as heads when not given")
+    ] = None,
+    inits: Annotated[str, typer.Option(help="initialisations of alpha and R, comma-separated")] = "one_hot",
+    positions: Annotated[str, typer.Option(help="1d, 1d_size, 2d, comma-separated")] = "1d",
+    learning_rates: Annotated[str | None, typer.Option(help="comma-separated")] = None,
+    mixing_rates: Annotated[str, typer.Option(help="learning rate of alpha and R as a factor, comma-separated")] = "1",
+    seeds: Annotated[str | None, typer.Option(help="comma-separated")] = None,
+    width: Annotated[int | None, typer.Option(help="of the model")] = None,
+    batch_size: Annotated[int, typer.Option(help="examples a step")] = 64,
+    epochs: Annotated[int | None, typer.Option(help="at most")] = None,
+    patience: Annotated[int | None, typer.Option(help="epochs without a better validation score")] = None,
+    max_size: Annotated[int | None, typer.Option(help="largest m (or number of tokens) of the data")] = None,
+    train_examples: Annotated[int | None, typer.Option(help="size of the training split")] = None,
+    held_out_examples: Annotated[int | None, typer.Option(help="size of the validation and of the test split")] = None,
+    workers: Annotated[int, typer.Option(help="runs at once, one thread each; all cores when 0")] = 0,
+    out: Annotated[Path | None, typer.Option(help="results; a rerun with the same directory goes on")] = None,
+) -> None:
+    """Train one-layer models with different attention on a synthetic task, and compare them.
+
+    Killed at any moment, the same command goes on where it was.
+    """
+    from rich.console import Console
+
+    from iha.train.synthetic.config import choose_scale, decimals, grid, integers, words
+    from iha.train.synthetic.plots import plot_sweep
+    from iha.train.synthetic.sweep import read_records, run_sweep
+    from iha.train.synthetic.table import summary_table
+
+    console = Console()
+    try:
+        chosen = choose_scale(
+            scale, heads=integers(heads), learning_rates=decimals(learning_rates), seeds=integers(seeds),
+            width=width, epochs=epochs, patience=patience, max_size=max_size, train_examples=train_examples,
+            held_out_examples=held_out_examples,
+        )  # fmt: skip
+        runs = grid(
+            task, words(mechanisms), chosen, pseudo_heads=integers(pseudo_heads) or (), inits=words(inits),
+            positions=words(positions), mixing_rates=decimals(mixing_rates) or (1.0,), batch_size=batch_size,
+        )  # fmt: skip
+        out = out or Path("results") / "synth" / f"{task}-{scale}"
+        summary = run_sweep(runs, out, workers=workers, console=console)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    console.print(summary_table(summary))
+    for path in plot_sweep(read_records(out), out):
+        console.print(f"wrote {path}")

@@ -1,0 +1,1 @@
+"""Training: the synthetic tasks (`iha.train.synthetic`) and language models."""

@@ -1,0 +1,164 @@
+"""What a run is: every number that decides its outcome, and the scales by name."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from iha.layers.initialisation import INITIALISATIONS
+from iha.tasks import TASKS, Task
+from iha.train.synthetic.model import MECHANISMS, POSITIONS
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One training run; a pure function of this, up to the rounding of the machine."""
+
+    task: str
+    mechanism: str
+    sizes: tuple[int, ...]
+    train_examples: int = 40_000
+    validation_examples: int = 5_000
+    test_examples: int = 5_000
+    width: int = 64
+    num_heads: int = 8  # H
+    num_pseudo_heads: int = 8  # P, of IHA; 1 for all others
+    init: str = "one_hot"  # of alpha and R, of IHA; "" for all others
+    positions: str = "1d"
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    mixing_rate: float = 1.0  # learning rate of alpha and R, as a factor; 1 for all others
+    epochs: int = 200
+    patience: int = 10
+    seed: int = 0
+
+    @property
+    def data(self) -> Task:
+        return replace(TASKS[self.task], sizes=self.sizes)
+
+    @property
+    def name(self) -> str:
+        """Of its files: readable, and different for different runs of one sweep."""
+        parts = [self.task, self.mechanism, f"H{self.num_heads}"]
+        if self.mechanism == "iha":
+            parts += [f"P{self.num_pseudo_heads}", self.init]
+            parts += [] if self.mixing_rate == 1 else [f"mix{self.mixing_rate:g}"]
+        return "-".join([*parts, f"w{self.width}", self.positions, f"lr{self.learning_rate:g}", f"s{self.seed}"])
+
+    def as_json(self) -> dict[str, object]:
+        return asdict(self) | {"sizes": list(self.sizes)}
+
+    def check(self) -> None:
+        """Everything that can be known to be wrong before training starts."""
+        _one_of("task", self.task, tuple(TASKS))
+        _one_of("mechanism", self.mechanism, tuple(MECHANISMS))
+        _one_of("positions", self.positions, POSITIONS)
+        if self.mechanism == "iha":
+            _one_of("init", self.init, tuple(INITIALISATIONS))
+        if self.positions == "2d" and not TASKS[self.task].grid:
+            raise ValueError(f"positions='2d' need tokens on a grid; those of task {self.task!r} are not")
+        if not self.sizes or min(self.sizes) < 1:
+            raise ValueError(f"sizes must be at least 1, got {self.sizes}")
+        counts = {"train_examples", "validation_examples", "test_examples", "width", "num_heads", "num_pseudo_heads"}
+        for name in sorted(counts | {"batch_size", "epochs", "patience"}):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("learning_rate", "mixing_rate"):
+            if not 0 < getattr(self, name) < 1000:
+                raise ValueError(f"{name} must be positive (and finite), got {getattr(self, name)}")
+        if self.width % self.num_heads:
+            raise ValueError(f"num_heads must divide the width: {self.num_heads} heads, width {self.width}")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of the paper's protocol: what `--scale` sets, each of which an option may override."""
+
+    max_size: int | None = None  # cuts the task's sizes off
+    train_examples: int = 40_000
+    held_out_examples: int = 5_000  # validation and test, each
+    heads: tuple[int, ...] = (8,)
+    width: int = 64
+    learning_rates: tuple[float, ...] = (1e-3, 1e-4)
+    epochs: int = 200  # at most; patience usually ends a run
+    patience: int = 10
+    seeds: tuple[int, ...] = (0, 1, 2)
+
+
+SCALES = {
+    "quick": Scale(6, 8_000, 1_000, (2,), 64, (1e-3,), epochs=8, seeds=(0,)),
+    "small": Scale(7, 20_000, 2_000, (8,), 64, (1e-3,), epochs=16),
+    "paper": Scale(),
+}
+
+
+def grid(
+    task: str,
+    mechanisms: Sequence[str],
+    scale: Scale,
+    *,
+    pseudo_heads: Sequence[int] = (),  # P = H when empty
+    inits: Sequence[str] = ("one_hot",),
+    positions: Sequence[str] = ("1d",),
+    mixing_rates: Sequence[float] = (1.0,),
+    batch_size: int = 64,
+) -> list[RunConfig]:
+    """All runs of a sweep, seeds outermost: stopped early, it has compared everything once."""
+    _one_of("task", task, tuple(TASKS))
+    for mechanism in mechanisms:
+        _one_of("mechanism", mechanism, tuple(MECHANISMS))
+    sizes = tuple(m for m in TASKS[task].sizes if scale.max_size is None or m <= scale.max_size)
+    if not sizes:
+        # Asked for larger or smaller ones than the paper's: a cut below the smallest size leaves nothing.
+        raise ValueError(f"no size of task {task!r} is at most {scale.max_size}: it has {TASKS[task].sizes}")
+    runs: dict[RunConfig, None] = {}
+    choices: Iterable[tuple] = itertools.product(scale.seeds, scale.learning_rates, positions, scale.heads, mechanisms)
+    for seed, rate, place, heads, mechanism in choices:
+        plain = RunConfig(
+            task, mechanism, sizes, scale.train_examples, scale.held_out_examples, scale.held_out_examples,
+            scale.width, heads, 1, "", place, batch_size, rate, 1.0, scale.epochs, scale.patience, seed,
+        )  # fmt: skip
+        if mechanism != "iha":
+            runs[plain] = None
+            continue
+        for P, init, mixing_rate in itertools.product(pseudo_heads or (heads,), inits, mixing_rates):
+            runs[replace(plain, num_pseudo_heads=P, init=init, mixing_rate=mixing_rate)] = None
+    for run in runs:
+        run.check()
+    return list(runs)
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def choose_scale(name: str, **changes: object) -> Scale:
+    """A scale by name, with the options that were given in place of its own."""
+    _one_of("scale", name, tuple(SCALES))
+    return replace(SCALES[name], **{key: value for key, value in changes.items() if value is not None})  # type: ignore[arg-type]
+
+
+def words(text: str) -> tuple[str, ...]:
+    """A comma-separated option."""
+    found = tuple(word.strip() for word in text.split(","))
+    if not all(found):
+        raise ValueError(f"expected words separated by commas, got {text!r}")
+    return found
+
+
+def integers(text: str | None) -> tuple[int, ...] | None:
+    """A comma-separated option of whole numbers; None when it was not given."""
+    return None if text is None else tuple(_number(word, int, text) for word in words(text))
+
+
+def decimals(text: str | None) -> tuple[float, ...] | None:
+    """A comma-separated option of numbers; None when it was not given."""
+    return None if text is None else tuple(_number(word, float, text) for word in words(text))
+
+
+def _number(word: str, kind: type, text: str) -> Any:
+    try:
+        return kind(word)
+    except ValueError:
+        raise ValueError(f"expected {kind.__name__}s separated by commas, got {text!r}") from None

@@ -1,0 +1,66 @@
+"""Where a run was made, and whether this machine can make it."""
+
+import os
+import platform
+from pathlib import Path
+
+import torch
+
+from iha.train.synthetic.config import RunConfig
+
+_BYTES = 4  # float32
+
+
+def describe_machine() -> dict[str, object]:
+    return {
+        "processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads(),
+        "python": platform.python_version(), "torch": torch.__version__,
+    }  # fmt: skip
+
+
+def memory_needed(config: RunConfig) -> int:
+    """Bytes, roughly: the data and what one training step keeps for its backward pass.
+
+    Deliberately simple; it is there to refuse a run that would be killed for memory hours later, not to plan one.
+    """
+    task = config.data
+    largest = max(config.sizes)
+    N = task.length(largest)
+    examples = config.train_examples + config.validation_examples + config.test_examples
+    numbers = max(1, len(task.vocabularies) + task.num_features) + 1
+    data = 8 * examples * N * numbers
+    activations = N * config.width * (30 + 12 * config.num_pseudo_heads) + N * task.num_outputs * 4
+    if config.mechanism in ("talking_heads", "differential"):
+        activations += 6 * config.num_heads * N * N  # attention maps, kept
+    if config.mechanism in ("simplicial", "strassen"):
+        activations += 4 * config.num_heads * N * N  # pairs of keys, in chunks of queries
+    return data + _BYTES * config.batch_size * activations
+
+
+def memory_available() -> int:
+    """Bytes; what the kernel calls available where it says so, else all there is."""
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def check_memory(config: RunConfig) -> None:
+    needed, available = memory_needed(config), memory_available()
+    if needed > available:
+        raise ValueError(
+            f"size {max(config.sizes)} ({config.data.length(max(config.sizes))} tokens) with {config.mechanism} needs about "
+            f"{needed / 2**30:.1f} GiB, this machine has {available / 2**30:.1f} GiB free: use a smaller --max-size, "
+            "--batch-size or --train-examples"
+        )
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor()

@@ -1,0 +1,94 @@
+"""The one-layer transformer of the synthetic tasks; only its attention differs between mechanisms."""
+
+from collections.abc import Callable
+from importlib import import_module
+
+import torch
+from torch import Tensor, nn
+
+from iha.tasks import Task
+
+# Every mechanism by name: module and class in iha.layers. Imported when built, for most runs need few of them.
+MECHANISMS = {
+    "mha": ("multihead", "MultiHeadAttention"),
+    "iha": ("interleaved", "InterleavedHeadAttention"),
+    "simplicial": ("simplicial", "SimplicialAttention"),
+    "talking_heads": ("talking_heads", "TalkingHeadsAttention"),
+    "differential": ("differential", "DifferentialAttention"),
+    "knocking_heads": ("knocking_heads", "KnockingHeadsAttention"),
+    "strassen": ("strassen", "StrassenAttention"),
+}
+POSITIONS = ("1d", "2d", "1d_size")
+
+
+class SyntheticModel(nn.Module):
+    """Embed, one pre-norm attention block, one MLP, read out: (B, N, F) to (B, N, num_outputs).
+
+    The paper leaves positions open. "1d" is the faithful reading: one learned vector per place in the flattened
+    sequence; note that the same place is another row and column for another m, and that a query cannot know m before
+    it has attended. "1d_size" adds a learned vector for the size, "2d" gives the row and the column instead.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        mechanism: str,
+        *,
+        width: int,
+        num_heads: int,
+        num_pseudo_heads: int = 1,
+        init: str = "one_hot",
+        positions: str = "1d",
+    ) -> None:
+        super().__init__()
+        self.task, self.positions = task, positions
+        if task.vocabularies:
+            self.embed = nn.ModuleList(nn.Embedding(vocabulary, width) for vocabulary in task.vocabularies)
+        else:
+            self.features = nn.Linear(task.num_features, width)
+        largest = max(task.sizes)
+        places = {
+            "1d": [task.length(largest)],
+            "2d": [largest, largest],
+            "1d_size": [task.length(largest), largest + 1],
+        }
+        self.places = nn.ModuleList(nn.Embedding(count, width) for count in places[positions])
+        self.attention_norm, self.mlp_norm, self.final_norm = (nn.LayerNorm(width) for _ in range(3))
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.read_out = nn.Linear(width, task.num_outputs)
+        # Last, so that one seed gives every mechanism the same numbers everywhere else.
+        self.attention = build_attention(mechanism, width, num_heads, num_pseudo_heads, init)
+
+    def forward(self, inputs: Tensor, size: int, lengths: Tensor | None = None) -> Tensor:
+        """All examples of one size; or right-padded ones of several, with `lengths` (B,), for 1-D positions only."""
+        N = inputs.shape[1]
+        x = sum(table(inputs[..., f]) for f, table in enumerate(self.embed)) if self.task.vocabularies else None
+        x = self.features(inputs) if x is None else x
+        x = x + self._places(N, size, inputs.device)
+        mask = None if lengths is None else torch.arange(N, device=inputs.device) < lengths[:, None]
+        x = x + self.attention(self.attention_norm(x), key_padding_mask=mask)
+        x = x + self.mlp(self.mlp_norm(x))
+        return self.read_out(self.final_norm(x))
+
+    def _places(self, N: int, size: int, device: torch.device) -> Tensor:
+        place = torch.arange(N, device=device)
+        if self.positions == "2d":
+            return self.places[0](place // size) + self.places[1](place % size)
+        vectors = self.places[0](place)
+        if self.positions == "1d_size":
+            vectors = vectors + self.places[1](torch.full_like(place, size))
+        return vectors
+
+    def mixing_parameters(self) -> list[nn.Parameter]:
+        """alpha and R, for a learning rate of their own."""
+        names = ("alpha_q", "alpha_k", "alpha_v", "collapse")
+        return [p for name, p in self.attention.named_parameters() if name in names]
+
+
+def build_attention(mechanism: str, width: int, num_heads: int, num_pseudo_heads: int, init: str) -> nn.Module:
+    """Bidirectional self-attention of any mechanism: the tasks are not causal."""
+    file, name = MECHANISMS[mechanism]
+    layer: Callable[..., nn.Module] = getattr(import_module(f"iha.layers.{file}"), name)
+    if mechanism == "iha":
+        return layer(width, num_heads, num_pseudo_heads, causal=None, init=init)
+    return layer(width, num_heads, causal=None)

@@ -1,0 +1,108 @@
+"""What a sweep says: every variant over its seeds, at equal epochs, at equal training FLOPs and at equal time."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+Record = dict[str, Any]
+_SHORT = {
+    "num_heads": "H",
+    "num_pseudo_heads": "P",
+    "learning_rate": "lr ",
+    "mixing_rate": "mixing lr x",
+    "width": "width ",
+}
+
+
+def summarise(records: Sequence[Record]) -> dict[str, Any]:
+    """Runs that differ only in the seed are one variant.
+
+    The common epoch, FLOPs and time are the largest that every run has reached. "final" is the test score of the epoch
+    with the best validation score. Time is CPU time of one-threaded training, evaluation not counted: wall-clock on a
+    machine with nothing else to do.
+    """
+    if not records:
+        raise ValueError("no run has finished an epoch: there is nothing to summarise")
+    variants: dict[tuple, list[Record]] = {}
+    for record in records:
+        variants.setdefault(_variant(record["config"]), []).append(record)
+    shown = _varying([record["config"] for record in records])
+    equal: dict[str, float] = {"epochs": min(len(record["history"]) for record in records)}
+    for key in ("flops", "cpu_seconds"):
+        equal[key] = min(_cumulative(record, key)[-1] for record in records)
+    task = records[0]["config"]["task"]
+    return {
+        "task": task, "score": "R²" if task == "polynomial" else "accuracy", "equal": equal,
+        "variants": [_describe(group, shown, equal) for group in variants.values()],
+    }  # fmt: skip
+
+
+def _describe(group: list[Record], shown: list[str], equal: dict[str, float]) -> dict[str, Any]:
+    epochs = int(equal["epochs"])
+    cpu = [entry["cpu_seconds"] for record in group for entry in record["history"]]
+    return {
+        "label": label(group[0]["config"], shown), "config": {k: v for k, v in group[0]["config"].items() if k != "seed"},
+        "seeds": [record["config"]["seed"] for record in group], "finished": [record["finished"] for record in group],
+        "epochs": [len(record["history"]) for record in group],
+        "final": spread([record["best"]["test"] for record in group]),
+        "equal_epochs": spread([record["history"][epochs - 1]["test"] for record in group]),
+        "equal_flops": spread([at(record, "flops", equal["flops"]) for record in group]),
+        "equal_cpu_seconds": spread([at(record, "cpu_seconds", equal["cpu_seconds"]) for record in group]),
+        "parameters": group[0]["parameters"], "mixing_parameters": group[0]["mixing_parameters"],
+        "flops_per_epoch": group[0]["flops_per_epoch"], "cpu_seconds_per_epoch": sum(cpu) / len(cpu),
+    }  # fmt: skip
+
+
+def at(record: Record, key: str, budget: float, split: str = "test") -> float | None:
+    """The score when so much had been spent, linearly between epochs; None before the first epoch's end."""
+    spent, scores = _cumulative(record, key), [entry[split] for entry in record["history"]]
+    if budget < spent[0]:
+        return None
+    for i in range(1, len(spent)):
+        if budget < spent[i]:
+            return scores[i - 1] + (scores[i] - scores[i - 1]) * (budget - spent[i - 1]) / (spent[i] - spent[i - 1])
+    return scores[-1]
+
+
+def spread(values: Sequence[float | None]) -> dict[str, float] | None:
+    """Mean and sample standard deviation over seeds; None if one of them has no value."""
+    numbers = [value for value in values if value is not None]
+    if not numbers or len(numbers) < len(values):
+        return None
+    mean = math.fsum(numbers) / len(numbers)
+    variance = math.fsum((x - mean) ** 2 for x in numbers) / max(1, len(numbers) - 1)
+    return {"n": len(numbers), "mean": mean, "sd": math.sqrt(variance), "min": min(numbers), "max": max(numbers)}
+
+
+def label(config: dict[str, Any], shown: Sequence[str] = ()) -> str:
+    """The mechanism and whatever differs between the variants of the sweep."""
+    parts = [config["mechanism"]]
+    for key in shown:
+        belongs_to_iha = key in ("num_pseudo_heads", "init", "mixing_rate")
+        if key != "mechanism" and (config["mechanism"] == "iha" or not belongs_to_iha):
+            value = config[key]
+            parts.append(f"{_SHORT.get(key, '')}{value:g}" if isinstance(value, int | float) else f"{value}")
+    return " ".join(parts)
+
+
+def _varying(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """Fields with more than one value, among those of IHA alone where they are IHA's own; its P is always shown."""
+    names = []
+    for key in configs[0]:
+        own = key in ("num_pseudo_heads", "init", "mixing_rate")
+        values = {str(c[key]) for c in configs if c["mechanism"] == "iha" or not own}
+        if key != "seed" and (len(values) > 1 or (key == "num_pseudo_heads" and values)):
+            names.append(key)
+    return names
+
+
+def _variant(config: dict[str, Any]) -> tuple:
+    return tuple((key, str(value)) for key, value in sorted(config.items()) if key != "seed")
+
+
+def _cumulative(record: Record, key: str) -> list[float]:
+    total, sums = 0.0, []
+    for entry in record["history"]:
+        total += entry[key]
+        sums.append(total)
+    return sums

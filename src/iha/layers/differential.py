@@ -1,0 +1,62 @@
+"""Differential attention as a layer."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from iha.layers.multihead import MultiHeadAttention
+from iha.ops.differential import differential_attention, lambda_from, lambda_init_at
+
+
+class DifferentialAttention(MultiHeadAttention):
+    """Self-attention by the difference of two softmax maps (Ye et al. 2024), as Microsoft's flash form has it.
+
+    `num_heads` counts softmax maps of width D, as everywhere here: adjacent ones form num_heads/2 differential heads
+    with values of width 2D. So a layer has the projections, the cache and (nearly) the parameters of multi-head
+    attention with the same arguments. Microsoft's `num_heads` counts the pairs: half of this one.
+
+    Args:
+        depth: the layer's index in its model, from 0; lambda_init = 0.8 - 0.6·exp(-0.3·depth).
+        options: as for `iha.InterleavedHeadAttention`.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, depth: int = 0, **options: Any) -> None:
+        super().__init__(embed_dim, num_heads, **options)
+        if self.num_heads % 2 or self.num_kv_heads % 2:
+            raise ValueError(
+                f"heads are compared in pairs: need even numbers of them, got num_heads={self.num_heads}, "
+                f"num_kv_heads={self.num_kv_heads}"
+            )
+        self.depth, self.lambda_init = depth, lambda_init_at(depth)
+        like = self.q_proj.weight
+        self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2 = (
+            nn.Parameter(like.new_empty(self.head_dim)) for _ in range(4)
+        )
+        self.norm_weight = nn.Parameter(like.new_empty(2 * self.head_dim))
+        self.reset_mixing()
+
+    @torch.no_grad()
+    def reset_mixing(self) -> None:
+        """Start lambda and the norm anew; the projections stay."""
+        for vector in (self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2):
+            nn.init.normal_(vector, std=0.1)
+        nn.init.ones_(self.norm_weight)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None
+    ) -> Tensor:
+        lambda_ = lambda_from(self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2, self.lambda_init)
+        v = v.flatten(2).unflatten(2, (self.num_kv_heads // 2, -1))  # (B, N, G/2, 2D)
+        return differential_attention(
+            q, k, v, lambda_, self.norm_weight, lambda_init=self.lambda_init,
+            causal=self.causal, window=self.window, rope_theta=self.rope_theta,
+            key_padding_mask=key_padding_mask, document_ids=document_ids, backend=self.backend,
+        )  # (B, Nq, H/2, 2D)  # fmt: skip
+
+    def num_mixing_parameters(self) -> int:
+        """By formula: four lambda vectors of D and a norm weight of 2D."""
+        return 6 * self.head_dim
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, depth={self.depth}"

@@ -1,0 +1,59 @@
+"""Knocking-heads attention as a layer."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from iha.layers.multihead import MultiHeadAttention
+from iha.ops.knocking_heads import knock_linear, knock_mlp
+
+KINDS = ("linear", "mlp")
+
+
+class KnockingHeadsAttention(MultiHeadAttention):
+    """Multi-head self-attention with a small projection shared by all heads before it (Zhou et al. 2025).
+
+    Args:
+        kind: "mlp", a gated MLP on the values, the authors' choice; "linear", a matrix each on queries, keys and
+            values, which could be multiplied into the projections after training.
+        options: as for `iha.InterleavedHeadAttention`.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, kind: str = "mlp", **options: Any) -> None:
+        super().__init__(embed_dim, num_heads, **options)
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
+        self.kind = kind
+        D, like = self.head_dim, self.q_proj.weight
+        matrices = (nn.Parameter(like.new_empty(D, D)) for _ in range(3))
+        if kind == "mlp":
+            self.knock_up, self.knock_gate, self.knock_down = matrices
+        else:
+            self.knock_q, self.knock_k, self.knock_v = matrices
+        self.reset_mixing()
+
+    @torch.no_grad()
+    def reset_mixing(self) -> None:
+        """Start the shared projections so that they change nothing; the head-specific ones stay."""
+        for name, matrix in self.named_parameters(recurse=False):
+            if name == "knock_gate":
+                nn.init.zeros_(matrix)  # sigmoid(0) is 1/2, and the formula doubles it
+            else:
+                nn.init.eye_(matrix)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None
+    ) -> Tensor:
+        if self.kind == "mlp":
+            v = knock_mlp(v, self.knock_up, self.knock_gate, self.knock_down)
+        else:
+            q, k, v = knock_linear(q, self.knock_q), knock_linear(k, self.knock_k), knock_linear(v, self.knock_v)
+        return super().attend(q, k, v, key_padding_mask, document_ids)
+
+    def num_mixing_parameters(self) -> int:
+        """By formula: three D×D matrices, in either kind."""
+        return 3 * self.head_dim**2
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, kind={self.kind!r}"

@@ -1,0 +1,80 @@
+"""2-simplicial attention as a layer."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from iha.layers.base import SelfAttention
+from iha.ops.simplicial import Window, simplicial_attention, windows_of
+
+
+class PairAttention(SelfAttention):
+    """What attention to pairs of tokens shares: two sets of keys and values from `k_proj` and `v_proj`.
+
+    Each key/value head is 2D wide, the first set's features before the second's, in the cache too.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, **options: Any) -> None:
+        super().__init__(embed_dim, num_heads, **options)
+        like, width = self.k_proj, self.num_kv_heads * 2 * self.head_dim
+        for name in ("k_proj", "v_proj"):
+            projection = nn.Linear(
+                embed_dim, width, bias=like.bias is not None, device=like.weight.device, dtype=like.weight.dtype
+            )
+            setattr(self, name, projection)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x (B, N, E) to q (B, N, H, D) and k, v (B, N, G, 2D)."""
+        q = self.q_proj(x).unflatten(-1, (self.num_heads, self.head_dim))
+        k = self.k_proj(x).unflatten(-1, (self.num_kv_heads, 2, self.head_dim))
+        v = self.v_proj(x).unflatten(-1, (self.num_kv_heads, 2, self.head_dim))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        return q, k.flatten(-2), v.flatten(-2)
+
+    def num_mixing_parameters(self) -> int:
+        """Beyond the four projections: none. `k_proj` and `v_proj` are twice as wide as multi-head attention's."""
+        return 0
+
+
+class SimplicialAttention(PairAttention):
+    """Self-attention to pairs of tokens by trilinear logits (Clift et al. 2019, Roy et al. 2025).
+
+    Args:
+        window: (w1, w2), how many tokens the first and the second keys reach back, itself included; one number counts
+            for both; None sees all pairs, N² of them a query: for short sequences.
+        key_offset, value_offset: constants added to the second keys and values. Meta's kernels add 1/D and 1, which
+            makes the layer start close to ordinary attention over the first keys; the formula of the paper has none.
+        options: as for `iha.InterleavedHeadAttention`, without `backend` and RoPE: a trilinear form does not become a
+            function of relative positions when its factors are rotated.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        window: Window = None,
+        key_offset: float = 0.0,
+        value_offset: float = 0.0,
+        rope_theta: float | None = None,
+        **options: Any,
+    ) -> None:
+        if rope_theta is not None:
+            raise ValueError(f"rope_theta={rope_theta}: RoPE is not relative in trilinear logits; give positions to x")
+        w1, w2 = windows_of(window)
+        reach = None if w1 is None or w2 is None else max(w1, w2)
+        super().__init__(embed_dim, num_heads, window=reach, **options)  # the cache keeps the longer one
+        self.windows, self.key_offset, self.value_offset = (w1, w2), key_offset, value_offset
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None
+    ) -> Tensor:
+        (k1, k2), (v1, v2) = k.chunk(2, dim=-1), v.chunk(2, dim=-1)  # (B, N, G, D) each
+        return simplicial_attention(
+            q, k1, k2 + self.key_offset, v1, v2 + self.value_offset, causal=self.causal, window=self.windows,
+            key_padding_mask=key_padding_mask, document_ids=document_ids,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, windows={self.windows}"

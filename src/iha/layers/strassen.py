@@ -1,0 +1,34 @@
+"""Strassen attention as a layer."""
+
+from typing import Any
+
+from torch import Tensor
+
+from iha.layers.simplicial import PairAttention
+from iha.ops.strassen import strassen_attention
+
+
+class StrassenAttention(PairAttention):
+    """Self-attention to pairs of tokens, scored by three dot products (Kozachinskiy et al. 2025).
+
+    RoPE turns the queries and both sets of keys, so that all three products depend on relative positions.
+
+    Args:
+        chunk: queries computed at once; None bounds a block to 16 MiB. Changes memory, not results.
+        options: as for `iha.InterleavedHeadAttention`, without `backend`.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, chunk: int | None = None, **options: Any) -> None:
+        super().__init__(embed_dim, num_heads, **options)
+        if chunk is not None and chunk < 1:
+            raise ValueError(f"chunk must be at least 1 query or None, got {chunk}")
+        self.chunk = chunk
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None
+    ) -> Tensor:
+        (k1, k2), (v1, v2) = k.chunk(2, dim=-1), v.chunk(2, dim=-1)  # (B, N, G, D) each
+        return strassen_attention(
+            q, k1, k2, v1, v2, causal=self.causal, window=self.window, rope_theta=self.rope_theta,
+            key_padding_mask=key_padding_mask, document_ids=document_ids, chunk=self.chunk,
+        )  # fmt: skip

@@ -1,0 +1,59 @@
+"""Talking-heads attention as a layer."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from iha.layers.base import SelfAttention
+from iha.ops.talking_heads import talking_heads_attention
+
+INITS = ("identity", "random")
+
+
+class TalkingHeadsAttention(SelfAttention):
+    """Self-attention whose heads are mixed before and after the softmax (Shazeer et al. 2020).
+
+    Args:
+        init: of the two H×H mixes. "identity", the layer starts as multi-head attention; "random", normal with
+            standard deviation 1/√H.
+        chunk: queries computed at once; None bounds a block's logits to 16 MiB. Changes memory, not results.
+        options: as for `iha.InterleavedHeadAttention`. There is no `backend`: no fused kernel does this.
+    """
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, *, init: str = "identity", chunk: int | None = None, **options: Any
+    ) -> None:
+        super().__init__(embed_dim, num_heads, **options)
+        if init not in INITS:
+            raise ValueError(f"init must be one of {INITS}, got {init!r}")
+        if chunk is not None and chunk < 1:
+            raise ValueError(f"chunk must be at least 1 query or None, got {chunk}")
+        self.init, self.chunk = init, chunk
+        like = self.q_proj.weight
+        self.mix_logits, self.mix_weights = (nn.Parameter(like.new_empty(num_heads, num_heads)) for _ in range(2))
+        self.reset_mixing()
+
+    @torch.no_grad()
+    def reset_mixing(self) -> None:
+        """Start the mixes anew, as `init` says; the projections stay."""
+        for mix in (self.mix_logits, self.mix_weights):
+            if self.init == "identity":
+                nn.init.eye_(mix)
+            else:
+                nn.init.normal_(mix, std=self.num_heads**-0.5)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None
+    ) -> Tensor:
+        return talking_heads_attention(
+            q, k, v, self.mix_logits, self.mix_weights, causal=self.causal, window=self.window,
+            rope_theta=self.rope_theta, key_padding_mask=key_padding_mask, document_ids=document_ids, chunk=self.chunk,
+        )  # fmt: skip
+
+    def num_mixing_parameters(self) -> int:
+        """By formula: 2H²."""
+        return 2 * self.num_heads**2
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, init={self.init!r}"

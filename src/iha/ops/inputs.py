@@ -1,0 +1,108 @@
+"""What the mechanisms share before they differ: checks, padding, RoPE and grouped heads.
+
+Everywhere q is (B, Nq, H, D), the last Nq of N tokens, and keys and values are (B, N, G, ...) with G dividing H.
+"""
+
+import torch
+from torch import Tensor
+
+from iha.ops.interleaved import _check_masks, _check_options
+from iha.ops.rotary import rotate
+from iha.ops.visibility import Causality
+
+
+def check(
+    q: Tensor,
+    keys: dict[str, Tensor],  # by name: everything that has one row a key token
+    *,
+    causal: Causality,
+    window: int | None,
+    rope_theta: float | None = None,
+    key_padding_mask: Tensor | None = None,
+    document_ids: Tensor | None = None,
+    scale: float | None = None,
+    backend: str = "auto",
+) -> None:
+    """Raise ValueError, naming the value, for anything that the mechanisms cannot take."""
+    first = next(iter(keys.values()))
+    for name, tensor in {"q": q, **keys}.items():
+        if tensor.dim() != 4:
+            raise ValueError(f"{name} must be (B, N, heads, D), got shape {tuple(tensor.shape)}")
+        if tensor.dtype != q.dtype or not tensor.is_floating_point():
+            raise ValueError(f"all tensors must have one floating dtype: q has {q.dtype}, {name} has {tensor.dtype}")
+        if name != "q" and tensor.shape[:2] != first.shape[:2]:
+            raise ValueError(f"keys and values must have the same B and N: {_shapes(keys)}")
+    if q.shape[0] != first.shape[0] or q.shape[3] != first.shape[3]:
+        raise ValueError(f"q and the keys must have the same B and D: q {tuple(q.shape)}, {_shapes(keys)}")
+    if min(q.shape) < 1 or q.shape[1] > first.shape[1]:
+        raise ValueError(f"need at least one query, no more queries than keys: q {tuple(q.shape)}, {_shapes(keys)}")
+    if q.shape[2] % first.shape[2]:
+        raise ValueError(f"the k/v heads must divide the heads: {first.shape[2]} k/v heads, {q.shape[2]} heads")
+    _check_options(causal, window, rope_theta, "token", scale, backend, q.shape[-1])
+    _check_masks(key_padding_mask, document_ids, first)
+
+
+def prepare(
+    q: Tensor,
+    keys: dict[str, Tensor],
+    rotated: tuple[str, ...],  # which of the keys RoPE turns, with q
+    *,
+    causal: Causality,
+    window: int | None,
+    rope_theta: float | None,
+    key_padding_mask: Tensor | None,
+    document_ids: Tensor | None,
+    scale: float | None,
+    backend: str = "auto",
+) -> tuple[float, Tensor, list[Tensor]]:
+    """Check, then the scale, q and the keys in their order: zero where a token is padding, turned by RoPE if any."""
+    if torch.is_autocast_enabled(q.device.type):
+        dtype = torch.get_autocast_dtype(q.device.type)
+        q, *cast = (t if t.dtype == torch.float64 else t.to(dtype) for t in (q, *keys.values()))
+        keys = dict(zip(keys, cast, strict=True))
+    check(
+        q, keys, causal=causal, window=window, rope_theta=rope_theta,
+        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale, backend=backend,
+    )  # fmt: skip
+    q, *zeroed = zero_padding(key_padding_mask, q, *keys.values())
+    keys = dict(zip(keys, zeroed, strict=True))
+    q, *turned = rotate_tokens(rope_theta, q, *(keys[name] for name in rotated))
+    keys.update(zip(rotated, turned, strict=True))
+    return q.shape[-1] ** -0.5 if scale is None else scale, q, list(keys.values())
+
+
+def check_chunk(chunk: int | None) -> None:
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"chunk must be at least 1 query or None, got {chunk}")
+
+
+def zero_padding(key_padding_mask: Tensor | None, q: Tensor, *keys: Tensor) -> tuple[Tensor, ...]:
+    """q and the keys with zeros at padded tokens: a mask alone would not stop NaN, for 0 * NaN is NaN."""
+    if key_padding_mask is None:
+        return q, *keys
+    padding = ~key_padding_mask[:, :, None, None]  # (B, N, 1, 1)
+    q = q.masked_fill(padding[:, -q.shape[1] :], 0)
+    return q, *(t.masked_fill(padding, 0) for t in keys)
+
+
+def rotate_tokens(rope_theta: float | None, q: Tensor, *keys: Tensor) -> tuple[Tensor, ...]:
+    """RoPE at token positions, counted from the first key; unchanged when there is none."""
+    if rope_theta is None:
+        return q, *keys
+    positions = torch.arange(keys[0].shape[1], device=q.device)  # (N,)
+    return rotate(q, positions[-q.shape[1] :], rope_theta), *(rotate(t, positions, rope_theta) for t in keys)
+
+
+def repeat_heads(x: Tensor, num_heads: int) -> Tensor:
+    """(B, N, G, D) to (B, N, H, D): query head h reads key/value head h*G // H."""
+    G = x.shape[2]
+    return x if num_heads == G else x.repeat_interleave(num_heads // G, dim=2)
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The precision of softmax and of sums over tiles: float32 at least."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _shapes(tensors: dict[str, Tensor]) -> str:
+    return ", ".join(f"{name} {tuple(t.shape)}" for name, t in tensors.items())

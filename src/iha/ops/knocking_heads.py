@@ -1,0 +1,34 @@
+"""Knocking-heads attention (Zhou et al. 2025, arXiv 2510.23052): one small projection, shared by all heads.
+
+After the head-specific projections and before RoPE and attention, every head's features pass through the same matrix
+
+    linear:  x̃[h] = x[h] T                                     for queries, keys and values, T (D, D)
+    mlp:     ṽ[h] = 2 · (v[h] up ⊙ sigmoid(v[h] gate)) down     for values only, three matrices (D, D)
+
+and attention follows as usual. The heads are not mixed with each other; they meet in the shared matrix, which learns
+from all of them. T, up and down start as the identity and gate as zero, so that at step 0 nothing is changed.
+"""
+
+from torch import Tensor
+
+from iha.ops.inputs import wide
+
+
+def knock_linear(x: Tensor, projection: Tensor) -> Tensor:
+    """x (B, N, H, D) by the shared projection (D, D)."""
+    _check(x, projection=projection)
+    return x @ projection
+
+
+def knock_mlp(x: Tensor, up: Tensor, gate: Tensor, down: Tensor) -> Tensor:
+    """x (B, N, H, D) through the shared gated MLP, each matrix (D, D)."""
+    _check(x, up=up, gate=gate, down=down)
+    opened = 2 * (x @ gate).to(wide(x.dtype)).sigmoid()  # 1 where the gate is zero
+    return ((x @ up) * opened).to(x.dtype) @ down
+
+
+def _check(x: Tensor, **matrices: Tensor) -> None:
+    D = x.shape[-1]
+    for name, matrix in matrices.items():
+        if matrix.shape != (D, D):
+            raise ValueError(f"{name} must be (D, D) = ({D}, {D}), got {tuple(matrix.shape)}")

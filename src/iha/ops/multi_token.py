@@ -1,0 +1,159 @@
+"""Multi-token attention (Golovneva et al. 2025, arXiv 2504.00927): convolutions over queries, keys and heads.
+
+    Â      = q kᵀ · scale, 0 where a query does not see a key         per head
+    L[i,j] = Σ_{a, t} key_query_kernel[h, a, t] Â[i - a, j + t - (ck-1)//2]      a < cq rows back, ck keys around
+    W      = softmax over the visible keys of L
+    U[g]   = Σ_h W[h] head_kernel[group, h, g]                        heads of a group of ch
+    out    = U v, then a norm per head with (1 - lambda_init)
+
+Masking twice is what keeps it causal: with 0 before the convolution, so that no invisible logit flows into a visible
+one, and with -inf after it. Rows of other documents and of padding are left out of the sum over a, too: their own
+logits are visible to *them*, and would leak into the first cq - 1 rows of the next document.
+
+The fast form goes by blocks of queries with a halo of cq - 1 rows: memory O(N · chunk), forward and backward.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from iha.ops import inputs
+from iha.ops.chunks import Rows, by_query_rows
+from iha.ops.visibility import Causality, Visibility, visible_tile
+
+
+def multi_token_attention(
+    q: Tensor,  # (B, N, H, D); all tokens, for a row needs the queries before it
+    k: Tensor,  # (B, N, G, D)
+    v: Tensor,  # (B, N, G, D)
+    key_query_kernel: Tensor,  # (H, cq, ck), [head, rows back, key from left to right]
+    head_kernel: Tensor,  # (H/ch, ch, ch), [group, source head, head]
+    *,
+    causal: Causality = "virtual",
+    window: int | None = None,
+    rope_theta: float | None = None,
+    key_padding_mask: Tensor | None = None,  # (B, N) bool, True = a real token
+    document_ids: Tensor | None = None,  # (B, N) int
+    scale: float | None = None,
+    chunk: int | None = None,  # queries in a block; None bounds a block's logits to 16 MiB
+) -> Tensor:  # (B, N, H, D), before the norm
+    """Multi-token attention in blocks of queries."""
+    _check_kernels(q, k, key_query_kernel, head_kernel)
+    inputs.check_chunk(chunk)
+    factor, q, (k, v) = inputs.prepare(
+        q, {"k": k, "v": v}, ("k",), causal=causal, window=window, rope_theta=rope_theta,
+        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale,
+    )  # fmt: skip
+    H, cq, ck = key_query_kernel.shape
+
+    def formula(rows: Rows, q: Tensor, keys: Sequence[Tensor], kernels: Sequence[Tensor]) -> Tensor:
+        k, v = (inputs.repeat_heads(t, H).transpose(1, 2) for t in keys)  # (B, H, keys, D)
+        hidden = ~rows.visible[:, None]  # (1 or B, 1, halo + queries, keys)
+        logits = (factor * (q.transpose(1, 2) @ k.mT)).to(inputs.wide(q.dtype)).masked_fill(hidden, 0)
+        # Zeros stand for rows before the first and keys beyond the last.
+        logits = F.pad(logits, ((ck - 1) // 2, ck // 2, cq - 1 - rows.halo, 0))
+        kernel, heads = (t.to(logits.dtype) for t in kernels)
+        count = rows.queries[1] - rows.queries[0] - rows.halo
+        mixed = torch.zeros((), dtype=logits.dtype, device=q.device)
+        for back in range(cq):
+            source = logits[:, :, cq - 1 - back : cq - 1 - back + count]  # the rows `back` before these
+            term = F.conv2d(source, kernel[:, None, back : back + 1], groups=H)  # (B, H, queries, keys)
+            same = _same(rows.queries[1] - count, rows.queries[1], back, key_padding_mask, document_ids)
+            mixed = mixed + (term if same is None else term * same[:, None, :, None])
+        weights = mixed.masked_fill(hidden[:, :, rows.halo :], -torch.inf).softmax(dim=-1)
+        weights = _mix_groups(weights, heads).to(v.dtype)
+        return (weights @ v).transpose(1, 2)  # (B, queries, H, D)
+
+    return by_query_rows(
+        formula, q, (k, v), (key_query_kernel, head_kernel), Visibility(causal, window),
+        key_padding_mask, document_ids, chunk=chunk, halo=cq - 1,
+    )  # fmt: skip
+
+
+def multi_token_attention_reference(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_query_kernel: Tensor,
+    head_kernel: Tensor,
+    *,
+    causal: Causality = "virtual",
+    window: int | None = None,
+    rope_theta: float | None = None,
+    key_padding_mask: Tensor | None = None,
+    document_ids: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """The definition: every tap of the kernel a shifted copy of the masked logits."""
+    _check_kernels(q, k, key_query_kernel, head_kernel)
+    factor, q, (k, v) = inputs.prepare(
+        q, {"k": k, "v": v}, ("k",), causal=causal, window=window, rope_theta=rope_theta,
+        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale,
+    )  # fmt: skip
+    N = k.shape[1]
+    H, cq, ck = key_query_kernel.shape
+    k, v = inputs.repeat_heads(k, H), inputs.repeat_heads(v, H)
+    visible = visible_tile(Visibility(causal, window), (0, N), (0, N), key_padding_mask, document_ids, device=q.device)
+    logits = factor * torch.einsum("bihd,bjhd->bhij", q, k)  # (B, H, N, N)
+    logits = logits.masked_fill(~visible[:, None], 0)
+    mixed = torch.zeros_like(logits)
+    token = torch.arange(N, device=q.device)
+    for back in range(cq):
+        for tap in range(ck):
+            i, j = token - back, token + tap - (ck - 1) // 2
+            inside = ((i >= 0)[:, None] & ((j >= 0) & (j < N))[None])[None]  # (1, N, N)
+            same = _same(0, N, back, key_padding_mask, document_ids)
+            inside = inside if same is None else inside & same[:, :, None]
+            shifted = logits[:, :, i.clamp(0)][..., j.clamp(0, N - 1)] * inside[:, None]
+            mixed = mixed + key_query_kernel[:, back, tap, None, None] * shifted
+    weights = mixed.masked_fill(~visible[:, None], -torch.inf).softmax(dim=-1)
+    ch = head_kernel.shape[1]
+    weights = torch.einsum("bnhij,nhg->bngij", weights.unflatten(1, (H // ch, ch)), head_kernel).flatten(1, 2)
+    return torch.einsum("bhij,bjhd->bihd", weights, v)
+
+
+def group_norm(x: Tensor, weight: Tensor, lambda_init: float, eps: float = 1e-5) -> Tensor:
+    """RMS norm of each head x (B, N, H, D), then (1 - lambda_init): the depth scaling of differential attention."""
+    dtype = inputs.wide(x.dtype)
+    return ((1 - lambda_init) * F.rms_norm(x.to(dtype), x.shape[-1:], weight.to(dtype), eps)).to(x.dtype)
+
+
+def _mix_groups(weights: Tensor, head_kernel: Tensor) -> Tensor:
+    """weights (B, H, queries, keys), mixed inside groups of ch heads."""
+    groups, ch, _ = head_kernel.shape
+    grouped = weights.flatten(2).unflatten(1, (groups, ch))  # (B, H/ch, ch, queries*keys)
+    return (head_kernel.mT @ grouped).flatten(1, 2).unflatten(2, weights.shape[2:])
+
+
+def _same(
+    start: int, stop: int, back: int, key_padding_mask: Tensor | None, document_ids: Tensor | None
+) -> Tensor | None:
+    """(B, stop - start) bool: is the token `back` before each of these real, and of the same document?
+
+    None where nothing can differ. Tokens before the first count as alike: their logits are zeros anyway.
+    """
+    if back == 0 or (key_padding_mask is None and document_ids is None):
+        return None
+    any_mask = key_padding_mask if key_padding_mask is not None else document_ids
+    assert any_mask is not None
+    token = torch.arange(start, stop, device=any_mask.device)
+    before = (token - back).clamp(0)
+    same = torch.ones((any_mask.shape[0], stop - start), dtype=torch.bool, device=any_mask.device)
+    if key_padding_mask is not None:
+        same = same & key_padding_mask[:, before] & key_padding_mask[:, token]
+    if document_ids is not None:
+        same = same & (document_ids[:, before] == document_ids[:, token])
+    return same
+
+
+def _check_kernels(q: Tensor, k: Tensor, key_query_kernel: Tensor, head_kernel: Tensor) -> None:
+    H = q.shape[2]
+    if q.shape[1] != k.shape[1]:
+        raise ValueError(f"a row needs the queries before it: q must hold all {k.shape[1]} tokens, got {q.shape[1]}")
+    if key_query_kernel.dim() != 3 or key_query_kernel.shape[0] != H or 0 in key_query_kernel.shape:
+        raise ValueError(f"key_query_kernel must be (H, cq, ck) with H = {H}, got {tuple(key_query_kernel.shape)}")
+    groups, *sizes = head_kernel.shape
+    if len(sizes) != 2 or sizes[0] != sizes[1] or groups * sizes[0] != H:
+        raise ValueError(f"head_kernel must be (H/ch, ch, ch) with H = {H}, got {tuple(head_kernel.shape)}")

@@ -1,0 +1,132 @@
+"""Strassen attention (Kozachinskiy et al. 2025, arXiv 2501.19215): pairs of tokens, scored by three dot products.
+
+    A[i, j, k] = softmax over the visible pairs (j, k) of scale · (q[i]·k1[j] + k1[j]·k2[k] + k2[k]·q[i])
+    out[i]     = Σ_{j, k} A[i, j, k] (v1[j] ⊙ v2[k])
+
+The exponential of a sum of three is a product of three, X[i, j] Y[j, k] Z[i, k], so feature d of the sum over pairs is
+the diagonal of X diag(v1[:, d]) Y diag(v2[:, d]) Zᵀ: D + 1 products of N×N matrices (one for the normaliser) in place
+of N³ exponentials, sub-cubic with fast matrix multiplication, and O(N²) memory with any.
+
+Each factor is kept at most 1 by taking out maxima: of Y's row j, put back into X's column j; then of X's and of Z's row
+i, which cancel. What is lost to underflow is below N² of the smallest number; a row whose normaliser is not far above
+that (in float32 it takes logits some 40 apart) is computed by the definition instead.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from iha.ops import inputs
+from iha.ops.chunks import Rows, by_query_rows
+from iha.ops.visibility import Causality, Visibility, visible_tile
+
+_MAX_BLOCK = 1 << 22  # B x H x queries x (D + 1) x keys of one block
+
+
+def strassen_attention(
+    q: Tensor,  # (B, Nq, H, D), the last Nq of the N tokens
+    k1: Tensor,  # (B, N, G, D)
+    k2: Tensor,  # (B, N, G, D)
+    v1: Tensor,  # (B, N, G, D)
+    v2: Tensor,  # (B, N, G, D)
+    *,
+    causal: Causality = "virtual",
+    window: int | None = None,
+    rope_theta: float | None = None,
+    key_padding_mask: Tensor | None = None,  # (B, N) bool, True = a real token
+    document_ids: Tensor | None = None,  # (B, N) int
+    scale: float | None = None,
+    chunk: int | None = None,  # queries in a block
+) -> Tensor:  # (B, Nq, H, D)
+    """Strassen attention by matrix products, in blocks of queries."""
+    inputs.check_chunk(chunk)
+    factor, q, keys = inputs.prepare(
+        q, {"k1": k1, "k2": k2, "v1": v1, "v2": v2}, ("k1", "k2"), causal=causal, window=window, rope_theta=rope_theta,
+        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale,
+    )  # fmt: skip
+    B, _, H, D = q.shape
+    if chunk is None:
+        chunk = max(1, min(64, _MAX_BLOCK // (B * H * (D + 1) * k1.shape[1])))
+
+    def formula(rows: Rows, q: Tensor, keys: Sequence[Tensor], _: Sequence[Tensor]) -> Tensor:
+        dtype = inputs.wide(q.dtype)
+        f, g, h, v, w = (inputs.repeat_heads(t, H).transpose(1, 2).to(dtype) for t in (q, *keys))  # (B, H, ., D)
+        hidden = ~rows.visible[:, None]  # (1 or B, 1, queries, keys)
+        return _by_products(f, g, h, v, w, hidden, factor).transpose(1, 2).to(q.dtype)
+
+    return by_query_rows(
+        formula, q, keys, (), Visibility(causal, window), key_padding_mask, document_ids, chunk=chunk
+    )  # fmt: skip
+
+
+def strassen_attention_reference(
+    q: Tensor,
+    k1: Tensor,
+    k2: Tensor,
+    v1: Tensor,
+    v2: Tensor,
+    *,
+    causal: Causality = "virtual",
+    window: int | None = None,
+    rope_theta: float | None = None,
+    key_padding_mask: Tensor | None = None,
+    document_ids: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """The definition, with all N³ logits in memory: for short sequences."""
+    factor, q, keys = inputs.prepare(
+        q, {"k1": k1, "k2": k2, "v1": v1, "v2": v2}, ("k1", "k2"), causal=causal, window=window, rope_theta=rope_theta,
+        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale,
+    )  # fmt: skip
+    Nq, N = q.shape[1], k1.shape[1]
+    k1, k2, v1, v2 = (inputs.repeat_heads(t, q.shape[2]) for t in keys)
+    visible = visible_tile(
+        Visibility(causal, window), (N - Nq, N), (0, N), key_padding_mask, document_ids, device=q.device
+    )  # (1 or B, Nq, N)
+    x = torch.einsum("bihd,bjhd->bhij", q, k1)[:, :, :, :, None]
+    y = torch.einsum("bjhd,bkhd->bhjk", k1, k2)[:, :, None, :, :]
+    z = torch.einsum("bihd,bkhd->bhik", q, k2)[:, :, :, None, :]
+    hidden = ~(visible[:, None, :, :, None] & visible[:, None, :, None, :])  # (1 or B, 1, Nq, N, N)
+    logits = (factor * (x + y + z)).masked_fill(hidden, -torch.inf)
+    weights = logits.flatten(3).softmax(dim=-1).view_as(logits)  # (B, H, Nq, N, N)
+    return torch.einsum("bhijk,bjhd,bkhd->bihd", weights, v1, v2)
+
+
+def _by_products(
+    q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor, hidden: Tensor, scale: float
+) -> Tensor:  # (B, H, queries, D)
+    x = (scale * (q @ k1.mT)).masked_fill(hidden, -torch.inf)  # (B, H, queries, keys)
+    z = (scale * (q @ k2.mT)).masked_fill(hidden, -torch.inf)
+    y = scale * (k1 @ k2.mT)  # (B, H, keys, keys)
+    highest = y.detach().amax(dim=-1)  # (B, H, keys), of each j
+    x = x + highest[:, :, None]
+    X = (x - x.detach().amax(dim=-1, keepdim=True)).exp()
+    Y = (y - highest[..., None]).exp()
+    Z = (z - z.detach().amax(dim=-1, keepdim=True)).exp()
+
+    ones = torch.ones_like(v1[..., :1])
+    v1_and_1, v2_and_1 = torch.cat((v1, ones), dim=-1), torch.cat((v2, ones), dim=-1)  # (B, H, keys, D + 1)
+    left = X[:, :, :, None, :] * v1_and_1.mT[:, :, None]  # (B, H, queries, D + 1, keys): X diag(v1[:, d])
+    product = (left.flatten(2, 3) @ Y).view_as(left)
+    sums = torch.einsum("bhidk,bhik,bhkd->bhid", product, Z, v2_and_1)
+    numerator, normaliser = sums[..., :-1], sums[..., -1:]
+
+    limits = torch.finfo(q.dtype)
+    doubtful = normaliser.detach() < y.shape[-1] ** 2 * limits.tiny / limits.eps**2  # (B, H, queries, 1)
+    out = numerator / normaliser.masked_fill(doubtful, 1)
+    if not doubtful.any():
+        return out
+    rows = doubtful.any(dim=0).any(dim=0).squeeze(-1).nonzero().flatten()
+    exact = [checkpoint(_row, q[:, :, i], k1, k2, v1, v2, hidden[:, :, i], scale, use_reentrant=False) for i in rows]
+    return torch.where(doubtful, out.index_copy(2, rows, torch.stack(exact, dim=2)), out)
+
+
+def _row(q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor, hidden: Tensor, scale: float) -> Tensor:
+    """One query, by the definition: q (B, H, D) and the rest as above give (B, H, D)."""
+    x = (scale * torch.einsum("bhd,bhjd->bhj", q, k1)).masked_fill(hidden, -torch.inf)
+    z = (scale * torch.einsum("bhd,bhkd->bhk", q, k2)).masked_fill(hidden, -torch.inf)
+    logits = x[..., None] + z[..., None, :] + scale * (k1 @ k2.mT)  # (B, H, keys, keys)
+    weights = logits.flatten(2).softmax(dim=-1).view_as(logits)
+    return torch.einsum("bhjk,bhjd,bhkd->bhd", weights, v1, v2)

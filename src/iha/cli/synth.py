@@ -14,9 +14,7 @@ def synth(
             help="comma-separated: mha, iha, simplicial, talking_heads, differential, knocking_heads, strassen"
         ),
     ] = "mha,iha,simplicial",
-    scale: Annotated[
-        str, typer.Option(help="quick (minutes), small (an hour or so) or paper (the full protocol)")
-    ] = "quick",
+    scale: Annotated[str, typer.Option(help="quick (minutes), small (hours) or paper (the full protocol)")] = "quick",
     heads: Annotated[str | None, typer.Option(help="H, comma-separated for a sweep")] = None,
     pseudo_heads: Annotated[
         str | None, typer.Option(help="P of IHA, comma-separated; as many as heads when not given")
@@ -48,6 +46,8 @@ def synth(
     from iha.train.synthetic.table import summary_table
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)  # a log file has room for the table
     try:
         chosen = choose_scale(
             scale, heads=integers(heads), learning_rates=decimals(learning_rates), seeds=integers(seeds),
@@ -63,5 +63,10 @@ def synth(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     console.print(summary_table(summary))
-    for path in plot_sweep(read_records(out), out):
+    try:
+        written = plot_sweep(read_records(out), out)
+    except ImportError:
+        console.print("no plots: they need matplotlib, the extra 'report'")
+        return
+    for path in written:
         console.print(f"wrote {path}")

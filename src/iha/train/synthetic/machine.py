@@ -48,10 +48,10 @@ def memory_available() -> int:
 
 
 def check_memory(config: RunConfig) -> None:
-    needed, available = memory_needed(config), memory_available()
+    needed, available, largest = memory_needed(config), memory_available(), max(config.sizes)
     if needed > available:
         raise ValueError(
-            f"size {max(config.sizes)} ({config.data.length(max(config.sizes))} tokens) with {config.mechanism} needs about "
+            f"size {largest} ({config.data.length(largest)} tokens) with {config.mechanism} needs about "
             f"{needed / 2**30:.1f} GiB, this machine has {available / 2**30:.1f} GiB free: use a smaller --max-size, "
             "--batch-size or --train-examples"
         )

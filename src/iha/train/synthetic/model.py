@@ -46,12 +46,8 @@ class SyntheticModel(nn.Module):
             self.embed = nn.ModuleList(nn.Embedding(vocabulary, width) for vocabulary in task.vocabularies)
         else:
             self.features = nn.Linear(task.num_features, width)
-        largest = max(task.sizes)
-        places = {
-            "1d": [task.length(largest)],
-            "2d": [largest, largest],
-            "1d_size": [task.length(largest), largest + 1],
-        }
+        largest, longest = max(task.sizes), task.length(max(task.sizes))
+        places = {"1d": [longest], "2d": [largest, largest], "1d_size": [longest, largest + 1]}
         self.places = nn.ModuleList(nn.Embedding(count, width) for count in places[positions])
         self.attention_norm, self.mlp_norm, self.final_norm = (nn.LayerNorm(width) for _ in range(3))
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))

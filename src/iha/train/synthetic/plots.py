@@ -52,29 +52,30 @@ def plot_sweep(records: Sequence[dict[str, Any]], out: Path) -> list[Path]:
     )  # fmt: skip
     for i, height in enumerate(heights):
         axis.annotate(f"{height:.1f}", (i, height), ha="center", va="bottom")
-    low = min(heights)
-    axis.set(
-        ylabel=f"test {score}", title=f"{summary['task']}: final", ylim=(max(0, low - 10) if low > 0 else None, None)
-    )
+    lowest = min(heights)
+    bottom = max(0, lowest - 10) if lowest > 0 else None
+    axis.set(ylabel=f"test {score}", title=f"{summary['task']}: final", ylim=(bottom, None))
     axis.tick_params(axis="x", labelrotation=30)
     written.append(_save(figure, out / "bars.png"))
     return written
 
 
 def _groups(records: Sequence[dict[str, Any]], summary: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    groups = {}
-    for variant in summary["variants"]:
-        groups[variant["label"]] = [
-            record
-            for record in records
-            if {k: v for k, v in record["config"].items() if k != "seed"} == variant["config"]
-        ]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    configs = {variant["label"]: variant["config"] for variant in summary["variants"]}
+    for name, config in configs.items():
+        groups[name] = [record for record in records if _without_seed(record) == config]
     return groups
 
 
-def _curve(
-    group: list[dict[str, Any]], key: str, split: str
-) -> tuple[list[float], list[float], list[float], list[float]]:
+def _without_seed(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record["config"].items() if key != "seed"}
+
+
+Curve = tuple[list[float], list[float], list[float], list[float]]
+
+
+def _curve(group: list[dict[str, Any]], key: str, split: str) -> Curve:
     """x, then mean, lowest and highest over the seeds, as far as all of them got."""
     epochs = min(len(record["history"]) for record in group)
     columns = [[100 * record["history"][i][split] for record in group] for i in range(epochs)]

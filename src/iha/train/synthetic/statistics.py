@@ -41,7 +41,8 @@ def _describe(group: list[Record], shown: list[str], equal: dict[str, float]) ->
     epochs = int(equal["epochs"])
     cpu = [entry["cpu_seconds"] for record in group for entry in record["history"]]
     return {
-        "label": label(group[0]["config"], shown), "config": {k: v for k, v in group[0]["config"].items() if k != "seed"},
+        "label": label(group[0]["config"], shown),
+        "config": {k: v for k, v in group[0]["config"].items() if k != "seed"},
         "seeds": [record["config"]["seed"] for record in group], "finished": [record["finished"] for record in group],
         "epochs": [len(record["history"]) for record in group],
         "final": spread([record["best"]["test"] for record in group]),

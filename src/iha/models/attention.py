@@ -1,0 +1,233 @@
+"""The layers of `iha.layers` under the calling convention of `transformers`: shared RoPE tables, Cache, left padding.
+
+A cache holds each layer's heads before mixing, keys already turned to their token's position, as (B, 1, N, G*D): one
+"head" as wide as all. Its length is N tokens, any Cache of `transformers` can hold it, and it is (B, N, G, D) by a view.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import Cache
+
+from iha.layers.base import SelfAttention
+from iha.layers.differential import DifferentialAttention
+from iha.layers.interleaved import InterleavedHeadAttention
+from iha.layers.multihead import MultiHeadAttention
+from iha.layers.talking_heads import TalkingHeadsAttention
+from iha.models.configuration import IHAConfig
+from iha.models.rotary import IHARotaryEmbedding, Table
+from iha.ops.decoding import decode_interleaved, visible_to_newest
+from iha.ops.inputs import zero_padding
+from iha.ops.interleaved import interleaved_head_attention
+from iha.ops.mixing import collapse_pseudo_heads, mix
+from iha.ops.rotary import turn
+from iha.ops.visibility import Visibility
+from iha.ops.weights import attend_with_weights
+
+# attn_implementation of transformers to our backends; eager returns the weights, which no backend does.
+BACKENDS = {"eager": "auto", "sdpa": "auto", "flex_attention": "flex", "flash_attention_2": "flash"}
+
+
+@dataclass
+class Context:
+    """What all layers of one forward share."""
+
+    tables: dict[int, Table]  # cos and sin at positions n*P, by P
+    pseudo_rotary: dict[int, Table]  # cos and sin of the offsets 0..P-1, by P
+    padding: Tensor | None  # (B, tokens so far) bool, True = a real token
+    document_ids: Tensor | None  # (B, N)
+    implementation: str  # attn_implementation
+    masks: dict[Any, Tensor] = field(default_factory=dict)  # of the decoding step, by what they depend on
+
+    @classmethod
+    def of(
+        cls,
+        config: IHAConfig,
+        rotary: IHARotaryEmbedding,
+        positions: Tensor,  # (1 or B, N)
+        padding: Tensor | None,
+        document_ids: Tensor | None,
+    ) -> "Context":
+        strides = {rotary_stride(config, layer) for layer in config.layer_schedule or []}
+        tables = {P: rotary(positions * P) for P in strides}
+        offsets = {P: rotary.offsets(torch.arange(P, device=positions.device)) for P in strides if P > 1}
+        return cls(tables, offsets, padding, document_ids, config._attn_implementation or "sdpa")
+
+    @property
+    def backend(self) -> str:
+        return BACKENDS[self.implementation]
+
+    def padding_at(self, first: int, length: int) -> Tensor | None:
+        """Of the tokens from `first`, (B, length)."""
+        return None if self.padding is None else self.padding[:, first : first + length]
+
+
+def rotary_stride(config: IHAConfig, layer: dict[str, Any]) -> int:
+    """How many positions RoPE moves on from token to token: P when pseudo-heads have positions of their own."""
+    virtual = layer["mechanism"] == "iha" and config.rope_positions == "virtual"
+    return layer["num_pseudo_heads"] if virtual else 1
+
+
+class CachedAttention(SelfAttention):
+    """A layer's attention inside the model; the mechanism is the next base class."""
+
+    layer_idx: int
+    stride: int  # see rotary_stride
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, context: Context, cache: Cache | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """x (B, Nq, E) to (B, Nq, E) and, with attn_implementation="eager", the attention weights."""
+        B, Nq, _ = x.shape
+        q, k, v = self.project(x)
+        q, k = turn(q, *context.tables[self.stride]), turn(k, *context.tables[self.stride])
+        if cache is None:
+            out, weights = self.attend_turned(q, k, v, context.padding_at(0, Nq), context)
+            return self.o_proj(out.flatten(2)), weights
+        first = cache.get_mask_sizes(Nq, self.layer_idx)[1]  # token index of what `update` returns first
+        newest = cache.get_seq_length(self.layer_idx) + (Nq - 1)
+        k, v = cache.update(k.reshape(B, 1, Nq, -1), v.reshape(B, 1, Nq, -1), self.layer_idx)
+        k, v = (t.view(B, -1, self.num_kv_heads, self.head_dim) for t in (k, v))
+        if Nq == 1:
+            out, weights = self.decode(q, k, v, context, newest, first)
+        else:
+            length = int(newest) + 1 - first  # a static cache has room for more
+            out, weights = self.attend_turned(
+                q, k[:, :length], v[:, :length], context.padding_at(first, length), context
+            )
+        return self.o_proj(out.flatten(2)), weights
+
+    def attend_turned(
+        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, context: Context
+    ) -> tuple[Tensor, Tensor | None]:
+        """The mechanism on q (B, Nq, H, D) and k, v (B, N, G, D) that RoPE has turned, and weights if it has any."""
+        self.backend = context.backend
+        return self.attend(q, k, v, padding, context.document_ids), None
+
+    def decode(
+        self, q: Tensor, k: Tensor, v: Tensor, context: Context, newest: int | Tensor, first: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """One new token. A static cache goes on beyond it: that room is moved to the front, where it is padding."""
+        T = k.shape[1]
+        filled = newest + 1 - first
+        if isinstance(filled, int) and filled == T:
+            return self.attend_turned(q, k, v, context.padding_at(first, T), context)
+        order = (torch.arange(T, device=k.device) + filled) % T  # the newest token last
+        real = (order < filled).expand(k.shape[0], T)
+        if context.padding is not None:
+            real = real & context.padding[:, first + order]
+        return self.attend_turned(q, k[:, order], v[:, order], real, context)
+
+    def visible(self, context: Context, newest: int | Tensor, first: int, T: int) -> Tensor | None:
+        """What the newest token sees of T in the buffer, (1 or B, P, P*T); None for everything. Shared between layers."""
+        rule: Visibility = self.visibility
+        room = not isinstance(newest, int) or newest + 1 - first != T
+        own_token_whole = rule.causal == "token" or rule.num_pseudo_heads == 1
+        if not room and context.padding is None and own_token_whole and (rule.window is None or rule.window >= T):
+            return None
+        key = (rule, first, T)
+        if key not in context.masks:
+            padding = context.padding_at(first, T)
+            context.masks[key] = visible_to_newest(rule, newest, first, T, padding, self.o_proj.weight.device)
+        return context.masks[key]
+
+
+class CachedInterleaved(CachedAttention, InterleavedHeadAttention):
+    @property
+    def _mixing(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.alpha_q, self.alpha_k, self.alpha_v, self.collapse
+
+    def attend_turned(
+        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, context: Context
+    ) -> tuple[Tensor, Tensor | None]:
+        rotary, documents = context.pseudo_rotary.get(self.stride), context.document_ids
+        if context.implementation == "eager":
+            q, k, v = zero_padding(padding, q, k, v)
+            q, k, v = mix(q, self.alpha_q, rotary), mix(k, self.alpha_k, rotary), mix(v, self.alpha_v)
+            out, weights = attend_with_weights(
+                q, k, v, self.visibility, key_padding_mask=padding, document_ids=documents
+            )
+            return collapse_pseudo_heads(out, self.collapse, self.num_pseudo_heads), weights
+        out = interleaved_head_attention(
+            q, k, v, *self._mixing, causal=self.causal, window=self.window, pseudo_rotary=rotary,
+            key_padding_mask=padding, document_ids=documents, backend=context.backend,
+        )  # fmt: skip
+        return out, None
+
+    def decode(
+        self, q: Tensor, k: Tensor, v: Tensor, context: Context, newest: int | Tensor, first: int
+    ) -> tuple[Tensor, Tensor | None]:
+        if context.implementation == "eager":
+            return super().decode(q, k, v, context, newest, first)
+        visible = self.visible(context, newest, first, k.shape[1])
+        rotary = context.pseudo_rotary.get(self.stride)
+        return decode_interleaved(q, k, v, *self._mixing, visible=visible, pseudo_rotary=rotary), None
+
+
+class CachedMultiHead(CachedAttention, MultiHeadAttention):
+    def attend_turned(
+        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, context: Context
+    ) -> tuple[Tensor, Tensor | None]:
+        if context.implementation != "eager":
+            return super().attend_turned(q, k, v, padding, context)
+        q, k, v = zero_padding(padding, q, k, v)
+        return attend_with_weights(
+            q, k, v, self.visibility, key_padding_mask=padding, document_ids=context.document_ids
+        )
+
+    def decode(
+        self, q: Tensor, k: Tensor, v: Tensor, context: Context, newest: int | Tensor, first: int
+    ) -> tuple[Tensor, Tensor | None]:
+        if context.implementation == "eager":
+            return super().decode(q, k, v, context, newest, first)
+        visible = self.visible(context, newest, first, k.shape[1])  # (1 or B, 1, T)
+        mask = None if visible is None else visible.unsqueeze(1)
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))  # (B, H or G, 1 or T, D)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
+        return out.transpose(1, 2), None
+
+
+class CachedTalkingHeads(CachedAttention, TalkingHeadsAttention):
+    pass
+
+
+class CachedDifferential(CachedAttention, DifferentialAttention):
+    pass
+
+
+MECHANISMS: dict[str, type[CachedAttention]] = {
+    "iha": CachedInterleaved,
+    "multihead": CachedMultiHead,
+    "talking_heads": CachedTalkingHeads,
+    "differential": CachedDifferential,
+}
+
+
+def build_attention(config: IHAConfig, layer_idx: int) -> CachedAttention:
+    """The attention of one layer, as the schedule says."""
+    assert config.layer_schedule is not None
+    layer = config.layer_schedule[layer_idx]
+    options: dict[str, Any] = {
+        "num_kv_heads": config.num_key_value_heads,
+        "head_dim": config.head_dim,
+        "bias": config.attention_bias,
+        "out_bias": config.attention_out_bias,
+        "qk_norm_eps": config.rms_norm_eps if config.qk_norm else None,
+        "window": layer["window"],
+    }
+    if layer["mechanism"] == "iha":
+        options |= {
+            "num_pseudo_heads": layer["num_pseudo_heads"],
+            "causal": config.causal,
+            "rope_positions": config.rope_positions,
+            "collapse": config.collapse,
+            "init": config.mixing_init,
+        }
+    if layer["mechanism"] == "differential":
+        options["depth"] = layer_idx
+    attention = MECHANISMS[layer["mechanism"]](config.hidden_size, config.num_attention_heads, **options)
+    attention.layer_idx, attention.stride = layer_idx, rotary_stride(config, layer)
+    return attention

@@ -1,0 +1,207 @@
+"""The configuration of the language model: the fields of `LlamaConfig`, plus what interleaved head attention adds."""
+
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+from iha.layers.initialisation import INITIALISATIONS
+from iha.layers.interleaved import COLLAPSES
+from iha.ops.interleaved import CAUSALITIES, ROPE_POSITIONS
+from iha.ops.visibility import Visibility
+
+ATTENTIONS = ("iha", "global", "global_local", "talking_heads", "differential")
+MECHANISMS = ("iha", "multihead", "talking_heads", "differential")  # of a single layer
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")  # those whose angles are linear in the position
+LOCAL_WINDOW = 512  # of the Global+Local baseline, in tokens
+
+
+@strict
+class IHAConfig(PreTrainedConfig):
+    """Configuration of `IHAForCausalLM`.
+
+    Fields named as in `LlamaConfig` mean what they mean there. Ours:
+
+    Args:
+        attention: "iha" (local IHA layers and global multi-head layers, 4:1), "global" (multi-head attention),
+            "global_local" (sliding-window and global multi-head layers, 4:1), "talking_heads" or "differential".
+        num_pseudo_heads: P of the IHA layers, one number or one a layer (1 for a layer that is not IHA).
+        window: of the local layers, in tokens, itself included. None: max_position_embeddings / (2 P²) for IHA, as in
+            the paper, and 512 for "global_local". 0: no layer is local.
+        global_every: every so many layers one is global multi-head attention; None: none is, all layers are alike.
+        layer_schedule: the layers one by one, instead of the four fields above, as dictionaries
+            {"mechanism": "iha" | "multihead" | "talking_heads" | "differential", "window": int | None,
+            "num_pseudo_heads": int}. Always filled in when the configuration has been built.
+        causal: "virtual" (Algorithm 1) or "token", of the IHA layers.
+        rope_positions: "virtual" (Algorithm 1) or "token", of the IHA layers.
+        collapse: "per_head" (Algorithm 1) or "full" (Definition 2).
+        mixing_init: how alpha and R start, one of `iha.layers.initialisation.INITIALISATIONS`.
+        gated_mlp: two matrices up, one of them gated (Llama), or one up and one down (the paper's count).
+        attention_out_bias: bias of the output projection, if it differs from attention_bias.
+        qk_norm: RMS norm of queries and keys, per head, before RoPE (Qwen3).
+    """
+
+    model_type = "iha"
+    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012
+    # Mixing needs all heads, so attention must not be split by heads; the rest may.
+    base_model_tp_plan = {  # noqa: RUF012
+        "layers.*.mlp.gate_proj": "colwise",
+        "layers.*.mlp.up_proj": "colwise",
+        "layers.*.mlp.down_proj": "rowwise",
+    }
+    base_model_pp_plan = {  # noqa: RUF012
+        "embed_tokens": (["input_ids"], ["inputs_embeds"]),
+        "layers": (["hidden_states"], ["hidden_states"]),
+        "norm": (["hidden_states"], ["hidden_states"]),
+    }
+
+    vocab_size: int = 32000
+    hidden_size: int = 256
+    intermediate_size: int = 1024
+    num_hidden_layers: int = 5
+    num_attention_heads: int = 8
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 2048
+    initializer_range: float = 0.02
+    rms_norm_eps: float = 1e-6
+    use_cache: bool = True
+    pad_token_id: int | None = None
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    tie_word_embeddings: bool = True
+    rope_parameters: dict[str, Any] | None = None
+    attention_bias: bool = False
+    attention_dropout: int | float | None = 0.0
+    mlp_bias: bool = False
+
+    attention: str = "iha"
+    num_pseudo_heads: int | list[int] = 2
+    window: int | None = None
+    global_every: int | None = 5
+    layer_schedule: list[dict[str, Any]] | None = None
+    causal: str = "virtual"
+    rope_positions: str = "virtual"
+    collapse: str = "per_head"
+    mixing_init: str = "one_hot"
+    gated_mlp: bool = True
+    attention_out_bias: bool | None = None
+    qk_norm: bool = False
+    # What the caches of `transformers` go by; derived from layer_schedule.
+    layer_types: list[str] | None = None
+    sliding_window: int | None = None
+
+    default_theta = 500_000.0
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if self.num_key_value_heads is None:
+            self.num_key_value_heads = self.num_attention_heads
+        if self.head_dim is None and self.num_attention_heads > 0:
+            self.head_dim = self.hidden_size // self.num_attention_heads
+        self._check_choices()
+        if self.layer_schedule is None:
+            self.layer_schedule = self._schedule()
+        self._check_schedule(self.layer_schedule)
+        reaches = [_visibility(self, layer).reach_back for layer in self.layer_schedule]
+        self.layer_types = ["full_attention" if reach is None else "sliding_attention" for reach in reaches]
+        # One number for all local layers. A cache that keeps more than a layer can see does no harm.
+        self.sliding_window = max((reach + 1 for reach in reaches if reach is not None), default=None)
+        super().__post_init__(**kwargs)
+
+    def visibility(self, layer_idx: int) -> Visibility:
+        """Which tokens a layer sees."""
+        assert self.layer_schedule is not None
+        return _visibility(self, self.layer_schedule[layer_idx])
+
+    def _schedule(self) -> list[dict[str, Any]]:
+        L = self.num_hidden_layers
+        pseudo_heads = self.num_pseudo_heads if isinstance(self.num_pseudo_heads, list) else [self.num_pseudo_heads] * L
+        if len(pseudo_heads) != L:
+            raise ValueError(f"num_pseudo_heads must be one number or {L}, one a layer; got {pseudo_heads}")
+        if self.attention in ("talking_heads", "differential", "global"):
+            mechanism = "multihead" if self.attention == "global" else self.attention
+            return [_layer(mechanism) for _ in range(L)]
+        local = "iha" if self.attention == "iha" else "multihead"
+        layers = []
+        for index, P in enumerate(pseudo_heads):
+            if self.global_every is not None and index % self.global_every == self.global_every - 1:
+                layers.append(_layer("multihead"))
+            else:
+                layers.append(_layer(local, self._window(P), P if local == "iha" else 1))
+        return layers
+
+    def _window(self, P: int) -> int | None:
+        if self.window == 0:
+            return None
+        if self.window is not None:
+            return self.window
+        if self.attention == "global_local":
+            return LOCAL_WINDOW
+        if P < 1:
+            raise ValueError(f"num_pseudo_heads must be at least 1, got {P}")
+        return max(1, self.max_position_embeddings // (2 * P * P))
+
+    def _check_choices(self) -> None:
+        sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                 "num_key_value_heads", "head_dim", "max_position_embeddings", "global_every")  # fmt: skip
+        for name in sizes:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        choices = {
+            "attention": ATTENTIONS,
+            "causal": CAUSALITIES[:2],
+            "rope_positions": ROPE_POSITIONS,
+            "collapse": COLLAPSES,
+            "mixing_init": tuple(INITIALISATIONS),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}")
+        if self.window is not None and self.window < 0:
+            raise ValueError(f"window must be a number of tokens, None for the paper's or 0 for none, got {self.window}")
+
+    def _check_schedule(self, schedule: list[dict[str, Any]]) -> None:
+        if len(schedule) != self.num_hidden_layers:
+            raise ValueError(f"layer_schedule has {len(schedule)} layers, num_hidden_layers is {self.num_hidden_layers}")
+        for index, layer in enumerate(schedule):
+            if set(layer) != {"mechanism", "window", "num_pseudo_heads"} or layer["mechanism"] not in MECHANISMS:
+                raise ValueError(
+                    f"layer {index} of layer_schedule must be {{'mechanism': one of {MECHANISMS}, 'window': int or None, "
+                    f"'num_pseudo_heads': int}}, got {layer}"
+                )
+            window, P = layer["window"], layer["num_pseudo_heads"]
+            if (window is not None and window < 1) or P < 1 or (P > 1 and layer["mechanism"] != "iha"):
+                raise ValueError(f"layer {index}: window and num_pseudo_heads (1 except for IHA) cannot be {layer}")
+
+    def validate_architecture(self) -> None:
+        """Called by `@strict` on every new configuration."""
+        P = max(layer["num_pseudo_heads"] for layer in self.layer_schedule or [])
+        if self.mixing_init == "warm_start" and self.rope_positions == "virtual" and P > 1:
+            raise ValueError(
+                f"mixing_init='warm_start' cannot be exact with rope_positions='virtual' and {P} pseudo-heads: the copies "
+                "of a key would be turned apart; use rope_positions='token'"
+            )
+        if self.num_attention_heads % (self.num_key_value_heads or 1):
+            raise ValueError(
+                f"num_key_value_heads must divide num_attention_heads: {self.num_key_value_heads}, {self.num_attention_heads}"
+            )
+        if (self.head_dim or 0) % 2:
+            raise ValueError(f"RoPE turns pairs of features: head_dim must be even, got {self.head_dim}")
+        if self.attention_dropout:
+            raise ValueError(f"attention_dropout is not supported, got {self.attention_dropout}")
+        rope_type = (self.rope_parameters or {}).get("rope_type", "default")
+        if rope_type not in ROPE_TYPES:
+            raise ValueError(f"rope_parameters: rope_type must be one of {ROPE_TYPES}, got {rope_type!r}")
+        if (self.rope_parameters or {}).get("partial_rotary_factor", 1.0) != 1.0:
+            raise ValueError("rope_parameters: partial_rotary_factor other than 1 is not supported")
+
+
+def _layer(mechanism: str, window: int | None = None, num_pseudo_heads: int = 1) -> dict[str, Any]:
+    return {"mechanism": mechanism, "window": window, "num_pseudo_heads": num_pseudo_heads}
+
+
+def _visibility(config: IHAConfig, layer: dict[str, Any]) -> Visibility:
+    causal = config.causal if layer["mechanism"] == "iha" else "virtual"
+    return Visibility(causal, layer["window"], layer["num_pseudo_heads"])  # type: ignore[arg-type]

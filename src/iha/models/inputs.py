@@ -1,0 +1,39 @@
+"""What the masks and positions of `transformers` say about padding and documents."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import Cache
+
+
+def padding_of(attention_mask: Tensor | None, inputs_embeds: Tensor, cache: Cache | None) -> Tensor | None:
+    """(B, tokens so far) bool, True = a real token; None without padding."""
+    if attention_mask is None:
+        return None
+    if attention_mask.dim() != 2:
+        raise ValueError(
+            "attention_mask must be (B, tokens so far) with 0 for padding; documents go by document_ids. "
+            f"Got shape {tuple(attention_mask.shape)}"
+        )
+    if torch.compiler.is_compiling():
+        return attention_mask.bool()  # whether all are real is data, which compiled code must not depend on
+    B, N = inputs_embeds.shape[:2]
+    length = N + (0 if cache is None else int(cache.get_seq_length()))
+    if attention_mask.shape[0] != B or attention_mask.shape[1] < length:
+        raise ValueError(
+            f"attention_mask must be (B, tokens so far) = ({B}, {length}), got {tuple(attention_mask.shape)}"
+        )
+    if bool(attention_mask.all()):
+        return None
+    room = 0 if cache is None or not cache.is_compileable else cache.get_max_length() - attention_mask.shape[1]
+    return F.pad(attention_mask.bool(), (0, max(0, room)), value=True)  # a static cache is looked at as a whole
+
+
+def documents_of(position_ids: Tensor | None) -> Tensor | None:
+    """Packed documents (B, N) by where positions start again; None where they do not."""
+    if position_ids is None or position_ids.shape[1] < 2:
+        return None
+    starts = position_ids.diff(dim=1, prepend=position_ids[:, :1] - 1) != 1  # (B, N)
+    if not torch.compiler.is_compiling() and not bool(starts.any()):
+        return None
+    return starts.cumsum(dim=1)

@@ -1,0 +1,212 @@
+"""The decoder-only language model under the contract of `transformers`: one backbone, only attention differs."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_utils import slice_logits_to_keep
+from transformers.utils import can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
+
+from iha.models.attention import CachedAttention, Context, build_attention
+from iha.models.cache import with_room_to_grow
+from iha.models.configuration import IHAConfig
+from iha.models.inputs import documents_of, padding_of
+from iha.models.remote_code import write_stub
+from iha.models.rotary import IHARotaryEmbedding
+
+
+class IHAMLP(nn.Module):
+    def __init__(self, config: IHAConfig) -> None:
+        super().__init__()
+        E, F, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.gate_proj = nn.Linear(E, F, bias) if config.gated_mlp else None
+        self.up_proj = nn.Linear(E, F, bias)
+        self.down_proj = nn.Linear(F, E, bias)
+        self.act_fn = ACT2FN[config.hidden_act]
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.gate_proj is None:
+            return self.down_proj(self.act_fn(self.up_proj(x)))
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+
+
+class IHADecoderLayer(GradientCheckpointingLayer):
+    def __init__(self, config: IHAConfig, layer_idx: int) -> None:
+        super().__init__()
+        self.self_attn = build_attention(config, layer_idx)
+        self.mlp = IHAMLP(config)
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(
+        self, hidden_states: Tensor, context: Context, past_key_values: Cache | None = None, use_cache: bool = False
+    ) -> Tensor:
+        attended, _ = self.self_attn(self.input_layernorm(hidden_states), context, past_key_values)
+        hidden_states = hidden_states + attended
+        return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
+
+
+class IHAPreTrainedModel(PreTrainedModel):
+    config: IHAConfig
+    config_class = IHAConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["IHADecoderLayer"]  # noqa: RUF012
+    _skip_keys_device_placement = ["past_key_values", "context"]  # noqa: RUF012
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_flash_attn = True
+    _supports_attention_backend = False  # mixing happens around attention, no function registered elsewhere knows it
+    _can_compile_fullgraph = True
+    _can_record_outputs = {"hidden_states": IHADecoderLayer, "attentions": CachedAttention}  # noqa: RUF012
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        # `transformers.initialization` leaves alone what a checkpoint has filled; so must we.
+        super()._init_weights(module)
+        if isinstance(module, IHARotaryEmbedding):
+            init.copy_(module.inv_freq, module.frequencies()[0])
+        elif isinstance(module, CachedAttention) and hasattr(module, "reset_mixing"):
+            own = dict(module.named_parameters(recurse=False))  # alpha and R, lambda, ...
+            loaded = {name: p.clone() for name, p in own.items() if getattr(p, "_is_hf_initialized", False)}
+            module.reset_mixing()
+            for name, value in loaded.items():
+                own[name].copy_(value)
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
+        """As everywhere, and a stub beside the weights, so that `trust_remote_code=True` finds `iha`."""
+        result = super().save_pretrained(save_directory, *args, **kwargs)
+        if kwargs.get("is_main_process", True):
+            write_stub(save_directory)
+        return result
+
+
+class IHAModel(IHAPreTrainedModel):
+    def __init__(self, config: IHAConfig) -> None:
+        super().__init__(config)
+        self.padding_idx = config.pad_token_id
+        self.vocab_size = config.vocab_size
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
+        self.layers = nn.ModuleList(IHADecoderLayer(config, index) for index in range(config.num_hidden_layers))
+        self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.rotary_emb = IHARotaryEmbedding(config)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor | None = None,  # (B, N)
+        attention_mask: Tensor | None = None,  # (B, tokens so far), 0 = padding
+        position_ids: Tensor | None = None,  # (1 or B, N)
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,  # (B, N, E)
+        use_cache: bool | None = None,
+        document_ids: Tensor | None = None,  # (B, N), attention stays inside a document
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPast:
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        assert inputs_embeds is not None
+        padding = padding_of(attention_mask, inputs_embeds, past_key_values)
+        if document_ids is None and padding is None and past_key_values is None:
+            document_ids = documents_of(position_ids)
+        if document_ids is not None:
+            if past_key_values is not None:
+                raise ValueError("document_ids are for whole sequences: a cache cannot continue packed documents")
+            if document_ids.shape != inputs_embeds.shape[:2]:
+                raise ValueError(
+                    f"document_ids must be (B, N) = {tuple(inputs_embeds.shape[:2])}, got {tuple(document_ids.shape)}"
+                )
+        elif use_cache and past_key_values is None:
+            past_key_values = with_room_to_grow(DynamicCache(config=self.config))
+        if position_ids is None:
+            seen = 0 if past_key_values is None else past_key_values.get_seq_length()
+            position_ids = (torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device) + seen).unsqueeze(0)
+
+        context = Context.of(self.config, self.rotary_emb, position_ids, padding, document_ids)
+        hidden_states = inputs_embeds
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, context, past_key_values=past_key_values, use_cache=use_cache)
+        return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
+
+
+class IHAForCausalLM(IHAPreTrainedModel, GenerationMixin):
+    """The language model. `IHAForCausalLM(IHAConfig(...))`, or `IHAForCausalLM(iha.models.preset("10m"))`."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
+    _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012
+    _pp_plan = {"lm_head": (["hidden_states"], ["logits"])}  # noqa: RUF012
+
+    def __init__(self, config: IHAConfig) -> None:
+        super().__init__(config)
+        self.model = IHAModel(config)
+        self.vocab_size = config.vocab_size
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,  # (B, N), -100 where there is nothing to predict
+        use_cache: bool | None = None,
+        document_ids: Tensor | None = None,
+        logits_to_keep: int | Tensor = 0,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            document_ids=document_ids,
+            **kwargs,
+        )
+        logits = self.lm_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+    @staticmethod
+    def create_masks_for_generate(
+        attention_mask: Tensor | None = None, past_key_values: Cache | None = None, **_: Any
+    ) -> Tensor | None:
+        """For a static cache: padding only, at the fixed length of the cache, so that compiled code sees one shape."""
+        if attention_mask is None or bool(attention_mask.all()):
+            return None
+        assert past_key_values is not None
+        room = past_key_values.get_max_length() - attention_mask.shape[1]
+        return torch.nn.functional.pad(attention_mask, (0, max(0, room)), value=1).bool()
+
+    def _get_static_cache_init_shape(self) -> tuple[int, int]:
+        assert self.config.num_key_value_heads is not None and self.config.head_dim is not None
+        return 1, self.config.num_key_value_heads * self.config.head_dim  # see iha.models.attention
+
+    def _prepare_cache_for_generation(self, generation_config: Any, model_kwargs: dict, *args: Any, **kwargs: Any) -> None:
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        if type(cache := model_kwargs.get("past_key_values")) is DynamicCache:
+            with_room_to_grow(cache)

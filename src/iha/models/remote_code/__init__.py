@@ -1,0 +1,26 @@
+"""The stub saved beside the weights: with it `from_pretrained(dir, trust_remote_code=True)` works in a process that has
+never heard of `iha`, as long as it is installed, and says what to install where it is not.
+"""
+
+import json
+import os
+from pathlib import Path
+
+_STUB = "modeling_iha.py"
+AUTO_MAP = {
+    "AutoConfig": "modeling_iha.IHAConfig",
+    "AutoModel": "modeling_iha.IHAModel",
+    "AutoModelForCausalLM": "modeling_iha.IHAForCausalLM",
+}
+
+
+def write_stub(directory: str | os.PathLike) -> None:
+    """Add the stub to a saved model and point its config.json to it."""
+    directory = Path(directory)
+    config_path = directory / "config.json"
+    if not config_path.exists():
+        return
+    config = json.loads(config_path.read_text())
+    config["auto_map"] = AUTO_MAP
+    config_path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    (directory / _STUB).write_text((Path(__file__).parent / "stub.py").read_text())

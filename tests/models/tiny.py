@@ -1,0 +1,38 @@
+"""Tiny models whose logits differ enough for greedy choices to mean something."""
+
+from typing import Any
+
+import torch
+
+from iha.models import IHAConfig, IHAForCausalLM
+
+VOCABULARY = 61
+# Every kind of layer the model can have, with windows that bind on a dozen tokens.
+KINDS: dict[str, dict[str, Any]] = {
+    "iha": {"attention": "iha", "window": 4, "global_every": 3},
+    "iha-token": {"attention": "iha", "window": 4, "global_every": 3, "causal": "token", "rope_positions": "token"},
+    "iha-everywhere": {"attention": "iha", "window": 0, "global_every": None, "num_pseudo_heads": [3, 2, 1]},
+    "iha-full-collapse": {"attention": "iha", "window": 5, "global_every": None, "collapse": "full"},
+    "global": {"attention": "global"},
+    "global_local": {"attention": "global_local", "window": 4, "global_every": 2},
+    "talking_heads": {"attention": "talking_heads"},
+    "differential": {"attention": "differential"},
+}
+
+
+def tiny_config(kind: str = "iha", **overrides: Any) -> IHAConfig:
+    fields: dict[str, Any] = {
+        "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "initializer_range": 0.2,
+        "tie_word_embeddings": False, "bos_token_id": None, "eos_token_id": None, "pad_token_id": 0,
+    }  # fmt: skip
+    return IHAConfig(**{**fields, **KINDS[kind], **overrides})
+
+
+def tiny_model(kind: str = "iha", seed: int = 0, **overrides: Any) -> IHAForCausalLM:
+    torch.manual_seed(seed)
+    return IHAForCausalLM(tiny_config(kind, **overrides)).eval()
+
+
+def tokens(B: int, N: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(1, VOCABULARY, (B, N), generator=torch.Generator().manual_seed(seed))

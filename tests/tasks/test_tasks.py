@@ -123,7 +123,10 @@ def test_bad_requests_are_refused() -> None:
         generate(TASKS["binary"], "train", 0, 0)
     with pytest.raises(ValueError, match="sizes"):
         generate(replace(TASKS["binary"], sizes=(0,)), "train", 0, 10)
+
+
+def test_a_task_with_too_few_examples_says_so() -> None:
+    """There are two 1 x 1 matrices: at least one of three splits gets none."""
+    tiny = replace(TASKS["binary"], sizes=(1,))
     with pytest.raises(ValueError, match="too few different examples"):
-        # 1 x 1: two matrices, not enough hash tenths for every split
-        for split in SPLITS:
-            generate(replace(TASKS["binary"], sizes=(1,)), split, 0, 10)
+        [generate(tiny, split, 0, 10) for split in SPLITS]

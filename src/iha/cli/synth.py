@@ -28,7 +28,8 @@ def synth(
     batch_size: Annotated[int, typer.Option(help="examples a step")] = 64,
     epochs: Annotated[int | None, typer.Option(help="at most")] = None,
     patience: Annotated[int | None, typer.Option(help="epochs without a better validation score")] = None,
-    max_size: Annotated[int | None, typer.Option(help="largest m (or number of tokens) of the data")] = None,
+    max_size: Annotated[int | None, typer.Option(help="leaves out the task's larger sizes m")] = None,
+    sizes: Annotated[str | None, typer.Option(help="sizes m in place of the task's own, comma-separated")] = None,
     train_examples: Annotated[int | None, typer.Option(help="size of the training split")] = None,
     held_out_examples: Annotated[int | None, typer.Option(help="size of the validation and of the test split")] = None,
     workers: Annotated[int, typer.Option(help="runs at once, one thread each; all cores when 0")] = 0,
@@ -51,8 +52,8 @@ def synth(
     try:
         chosen = choose_scale(
             scale, heads=integers(heads), learning_rates=decimals(learning_rates), seeds=integers(seeds),
-            width=width, epochs=epochs, patience=patience, max_size=max_size, train_examples=train_examples,
-            held_out_examples=held_out_examples,
+            width=width, epochs=epochs, patience=patience, max_size=max_size, sizes=integers(sizes),
+            train_examples=train_examples, held_out_examples=held_out_examples,
         )  # fmt: skip
         runs = grid(
             task, words(mechanisms), chosen, pseudo_heads=integers(pseudo_heads) or (), inits=words(inits),

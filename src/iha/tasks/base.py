@@ -70,9 +70,10 @@ class Task(ABC):
     def answer(self, inputs: Tensor, size: int) -> Tensor:
         """The exact targets of inputs, (count, N) or (count, N, K)."""
 
-    def describe(self) -> dict[str, object]:
-        """What, with the split and the seed, determines the data: goes into the record of a run."""
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in vars(self).items()}
+    def check(self) -> None:
+        """Sizes that cannot be drawn raise ValueError."""
+        if not self.sizes or min(self.sizes) < 1:
+            raise ValueError(f"task {self.name!r} needs sizes of at least 1, got {self.sizes}")
 
 
 def generate(task: Task, split: str, seed: int, count: int) -> dict[int, Group]:
@@ -81,8 +82,7 @@ def generate(task: Task, split: str, seed: int, count: int) -> dict[int, Group]:
         raise ValueError(f"split must be one of {SPLITS}, got {split!r}")
     if count < 1:
         raise ValueError(f"the number of examples must be at least 1, got {count}")
-    if not task.sizes or min(task.sizes) < 1:
-        raise ValueError(f"task {task.name!r} needs sizes of at least 1, got {task.sizes}")
+    task.check()
     drawn = torch.randint(len(task.sizes), (count,), generator=_generator(task.name, split, seed, "sizes"))
     groups = {}
     for index, size in enumerate(task.sizes):

@@ -31,12 +31,15 @@ class MultiKeyRetrieval(Task):
     def num_outputs(self) -> int:
         return self.values
 
+    def check(self) -> None:
+        super().check()
+        if max(self.sizes) > self.symbols**2:
+            raise ValueError(f"{max(self.sizes)} different keys need more than {self.symbols} symbols")
+
     def length(self, size: int) -> int:
         return size + self.questions
 
     def draw(self, size: int, count: int, generator: torch.Generator) -> Tensor:
-        if size > self.symbols**2:
-            raise ValueError(f"{size} different keys need more than {self.symbols} symbols")
         keys = torch.rand(count, self.symbols**2, generator=generator).argsort(1)[:, :size]  # (n, size), all different
         values = torch.randint(1, self.values + 1, (count, size), generator=generator)
         asked = keys.gather(1, torch.randint(size, (count, self.questions), generator=generator))

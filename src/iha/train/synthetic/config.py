@@ -57,8 +57,7 @@ class RunConfig:
             _one_of("init", self.init, tuple(INITIALISATIONS))
         if self.positions == "2d" and not TASKS[self.task].grid:
             raise ValueError(f"positions='2d' need tokens on a grid; those of task {self.task!r} are not")
-        if not self.sizes or min(self.sizes) < 1:
-            raise ValueError(f"sizes must be at least 1, got {self.sizes}")
+        self.data.check()
         counts = {"train_examples", "validation_examples", "test_examples", "width", "num_heads", "num_pseudo_heads"}
         for name in sorted(counts | {"batch_size", "epochs", "patience"}):
             if getattr(self, name) < 1:
@@ -75,6 +74,7 @@ class Scale:
     """How much of the paper's protocol: what `--scale` sets, each of which an option may override."""
 
     max_size: int | None = None  # cuts the task's sizes off
+    sizes: tuple[int, ...] | None = None  # in place of the task's own
     train_examples: int = 40_000
     held_out_examples: int = 5_000  # validation and test, each
     heads: tuple[int, ...] = (8,)
@@ -86,8 +86,16 @@ class Scale:
 
 
 SCALES = {
-    "quick": Scale(6, 8_000, 1_000, (2,), 64, (1e-3,), epochs=8, seeds=(0,)),
-    "small": Scale(7, 20_000, 2_000, (8,), 64, (1e-3,), epochs=16),
+    "quick": Scale(
+        max_size=6,
+        train_examples=8_000,
+        held_out_examples=1_000,
+        heads=(2,),
+        learning_rates=(1e-3,),
+        epochs=8,
+        seeds=(0,),
+    ),
+    "small": Scale(max_size=7, train_examples=20_000, held_out_examples=2_000, learning_rates=(1e-3,), epochs=16),
     "paper": Scale(),
 }
 
@@ -107,9 +115,8 @@ def grid(
     _one_of("task", task, tuple(TASKS))
     for mechanism in mechanisms:
         _one_of("mechanism", mechanism, tuple(MECHANISMS))
-    sizes = tuple(m for m in TASKS[task].sizes if scale.max_size is None or m <= scale.max_size)
+    sizes = scale.sizes or tuple(m for m in TASKS[task].sizes if scale.max_size is None or m <= scale.max_size)
     if not sizes:
-        # Asked for larger or smaller ones than the paper's: a cut below the smallest size leaves nothing.
         raise ValueError(f"no size of task {task!r} is at most {scale.max_size}: it has {TASKS[task].sizes}")
     runs: dict[RunConfig, None] = {}
     choices: Iterable[tuple] = itertools.product(scale.seeds, scale.learning_rates, positions, scale.heads, mechanisms)

@@ -1,0 +1,96 @@
+"""Summaries of made-up records whose numbers are known, FLOPs against the formula, and plots that appear."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iha.tasks import TASKS
+from iha.train.synthetic.config import RunConfig
+from iha.train.synthetic.flops import forward_flops
+from iha.train.synthetic.model import SyntheticModel
+from iha.train.synthetic.statistics import at, spread, summarise
+
+CONFIG = RunConfig("binary", "mha", (6,), num_pseudo_heads=1, init="")
+
+
+def record(scores: list[float], cost: float, seed: int = 0, **changes: Any) -> dict[str, Any]:
+    history = [
+        {
+            "epoch": i + 1,
+            "train": s,
+            "validation": s,
+            "test": s,
+            "flops": 10 * cost,
+            "cpu_seconds": cost,
+            "seconds": cost,
+        }
+        for i, s in enumerate(scores)
+    ]
+    return {
+        "config": CONFIG.as_json() | {"seed": seed} | changes, "finished": True, "history": history,
+        "best": max(history, key=lambda entry: entry["validation"]), "parameters": 7, "mixing_parameters": 0,
+        "flops_per_epoch": 10 * cost,
+    }  # fmt: skip
+
+
+def test_equal_epochs_flops_and_time() -> None:
+    cheap = [record([0.5, 0.6, 0.7, 0.8], cost=1, seed=seed) for seed in (0, 1)]
+    dear = record([0.6, 0.9], cost=3, mechanism="iha", num_pseudo_heads=2, init="one_hot")
+    summary = summarise([*cheap, dear])
+    assert summary["equal"] == {"epochs": 2, "flops": 40, "cpu_seconds": 4}
+    mha, iha = summary["variants"]
+    assert (mha["label"], iha["label"]) == ("mha", "iha P2")
+    assert mha["seeds"] == [0, 1]
+    assert mha["final"] == {"n": 2, "mean": 0.8, "sd": 0.0, "min": 0.8, "max": 0.8}
+    assert mha["equal_epochs"]["mean"] == 0.6
+    assert mha["equal_flops"]["mean"] == 0.8
+    assert iha["equal_flops"]["mean"] == pytest.approx(0.6 + 0.3 / 3)  # a third of the way into its second epoch
+    assert iha["equal_cpu_seconds"]["mean"] == pytest.approx(0.7)
+
+
+def test_a_budget_below_the_first_epoch_has_no_score() -> None:
+    assert at(record([0.6, 0.9], cost=3), "cpu_seconds", 2.9) is None
+    assert at(record([0.6, 0.9], cost=3), "cpu_seconds", 100) == 0.9
+    assert spread([0.5, None]) is None
+
+
+def test_spread_is_the_sample_standard_deviation() -> None:
+    result = spread([0.1, 0.2, 0.6])
+    assert result is not None
+    assert result["mean"] == pytest.approx(0.3)
+    assert result["sd"] == pytest.approx(((0.04 + 0.01 + 0.09) / 2) ** 0.5)
+
+
+def test_nothing_to_summarise() -> None:
+    with pytest.raises(ValueError, match="no run"):
+        summarise([])
+
+
+def test_labels_tell_variants_apart() -> None:
+    iha = {"mechanism": "iha", "num_pseudo_heads": 4}
+    records = [
+        record([0.5], 1), record([0.5], 1, num_heads=2),
+        record([0.5], 1, init="random", **iha), record([0.5], 1, init="one_hot", **iha),
+    ]  # fmt: skip
+    labels = [variant["label"] for variant in summarise(records)["variants"]]
+    assert labels == ["mha H8", "mha H2", "iha H8 P4 random", "iha H8 P4 one_hot"]
+
+
+@pytest.mark.parametrize(("mechanism", "P"), [("mha", 1), ("iha", 1), ("iha", 4)])
+def test_flops_by_formula(mechanism: str, P: int) -> None:
+    N, E, H = 36, 32, 4
+    model = SyntheticModel(TASKS["binary"], mechanism, width=E, num_heads=H, num_pseudo_heads=P)
+    dense = 2 * N * (4 * E * E + 8 * E * E + E)  # projections, MLP, read-out
+    attention = 2 * 2 * (N * P) ** 2 * E
+    mixing = 4 * 2 * N * (P * H) * E if mechanism == "iha" else 0  # three alphas and R, as an (H, P*H) matrix
+    assert forward_flops(model, 6) == dense + attention + mixing
+
+
+def test_plots(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from iha.train.synthetic.plots import plot_sweep
+
+    records = [record([0.5, 0.7], 1, seed=s) for s in (0, 1)] + [record([0.4, 0.6], 2, learning_rate=1e-4)]
+    for path in plot_sweep(records, tmp_path):
+        assert path.stat().st_size > 5000

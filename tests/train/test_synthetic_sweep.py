@@ -1,0 +1,256 @@
+"""A sweep that is killed at any moment and called again ends with the same numbers; bad input is refused before."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from iha.train.synthetic import checkpoint, machine, trainer
+from iha.train.synthetic.config import SCALES, RunConfig, Scale, choose_scale, grid
+from iha.train.synthetic.sweep import check, read_records, run_sweep
+from iha.train.synthetic.trainer import Trainer, train
+
+TINY = RunConfig(
+    "binary", "mha", (3, 4), train_examples=96, validation_examples=32, test_examples=32, width=16, num_heads=2,
+    num_pseudo_heads=1, init="", batch_size=16, epochs=3, patience=10,
+)  # fmt: skip
+TINY_IHA = replace(TINY, mechanism="iha", num_pseudo_heads=2, init="one_hot")
+QUIET = Console(file=open(os.devnull, "w"))  # noqa: SIM115
+
+
+def numbers(record: dict[str, Any]) -> list[dict[str, float]]:
+    """The history without what the clock says."""
+    return [{k: v for k, v in entry.items() if not k.endswith("seconds")} for entry in record["history"]]
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("config", [TINY, TINY_IHA], ids=["mha", "iha"])
+def test_resumed_at_any_step_a_run_ends_with_the_same_numbers(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir()
+    broken.mkdir()
+    expected = train(config, whole)
+    assert len(expected["history"]) == 3
+    assert expected["finished"]
+
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", -1.0)  # after every step
+    steps = 0
+    save_state = checkpoint.save_state
+
+    def save_then_die(path: Path, state: dict[str, Any]) -> None:
+        nonlocal steps
+        save_state(path, state)
+        steps += 1
+        raise KilledError
+
+    monkeypatch.setattr(checkpoint, "save_state", save_then_die)
+    while True:
+        try:
+            record = train(config, broken)
+        except KilledError:
+            continue
+        break
+    assert steps >= 3 * 6  # every step of every epoch was the last one once
+    assert numbers(record) == numbers(expected)
+    assert record["best"] == max(record["history"], key=lambda entry: entry["validation"])
+    assert not list(broken.glob("*.pt"))
+
+
+def test_a_checkpoint_of_another_run_is_refused() -> None:
+    state = Trainer(TINY).state()
+    with pytest.raises(ValueError, match="another run"):
+        Trainer(replace(TINY, seed=1)).load(state)
+
+
+def test_a_write_that_dies_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.json"
+    checkpoint.write_json(path, {"a": 1})
+
+    def die(*_: object) -> None:
+        raise KilledError
+
+    monkeypatch.setattr(os, "fsync", die)
+    with pytest.raises(KilledError):
+        checkpoint.write_json(path, {"a": 2})
+    assert checkpoint.read_json(path) == {"a": 1}
+    checkpoint.remove_leftovers(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_checkpoints_run_no_code(tmp_path: Path) -> None:
+    torch.save({"model": Path("somewhere")}, tmp_path / "bad.pt")  # an object: needs unpickling
+    with pytest.raises(Exception, match=r"weights_only|Weights only"):
+        checkpoint.load_state(tmp_path / "bad.pt")
+
+
+def test_early_stopping_waits_for_patience() -> None:
+    run = Trainer(replace(TINY, patience=2, epochs=100))
+    for score in (0.5, 0.7, 0.6):
+        run.history.append({"validation": score})
+        run.epoch += 1
+        assert not run.finished
+    run.history.append({"validation": 0.7})  # no better than the best
+    run.epoch += 1
+    assert run.finished
+    assert run.best_epoch == 1
+
+
+def test_the_same_seed_gives_every_mechanism_the_same_surroundings() -> None:
+    a, b = trainer.build_model(TINY), trainer.build_model(TINY_IHA)
+    for name, parameter in a.named_parameters():
+        if not name.startswith("attention."):
+            assert torch.equal(parameter, b.get_parameter(name))
+
+
+def test_alpha_and_r_have_their_own_learning_rate() -> None:
+    optimiser = Trainer(replace(TINY_IHA, mixing_rate=10.0, learning_rate=1e-3)).optimiser
+    assert [group["lr"] for group in optimiser.param_groups] == [1e-3, 1e-2]
+    assert [tuple(p.shape) for p in optimiser.param_groups[1]["params"]] == [(2, 2, 2)] * 3 + [(2, 2)]
+
+
+_SCRIPT = """
+import sys
+from pathlib import Path
+from iha.train.synthetic.config import RunConfig
+from iha.train.synthetic.sweep import run_sweep
+from dataclasses import replace
+import json
+if __name__ == "__main__":
+    runs = [RunConfig(**(c | {"sizes": tuple(c["sizes"])})) for c in json.loads(sys.argv[2])]
+    run_sweep(runs, Path(sys.argv[1]), workers=2)
+"""
+
+
+def alive(marker: str) -> list[int]:
+    """Processes with this in their command line or environment: the workers carry it in the environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if marker.encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.slow
+def test_killed_sweep_goes_on_and_leaves_no_worker_behind(tmp_path: Path) -> None:
+    runs = [replace(TINY, epochs=30, seed=seed, train_examples=320) for seed in (0, 1)] + [replace(TINY_IHA, epochs=20)]
+    script = tmp_path / "sweep.py"
+    script.write_text(_SCRIPT)
+    marker = f"SWEEP_MARK={tmp_path.name}-{os.getpid()}"
+    arguments = [sys.executable, str(script), str(tmp_path / "out"), json.dumps([run.as_json() for run in runs])]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | dict([marker.split("=")])
+    kills = 0
+    for delay in (4.0, 6.0, 9.0, None):
+        process = subprocess.Popen(arguments, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            _, errors = process.communicate(timeout=delay)
+            assert process.returncode == 0, errors.decode()
+            break
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            kills += 1
+            deadline = time.monotonic() + 10
+            while alive(marker) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert not alive(marker), "workers outlived their sweep"
+    assert kills
+    records = {record["name"]: record for record in read_records(tmp_path / "out")}
+    (tmp_path / "whole").mkdir()
+    for run in runs:
+        expected = train(run, tmp_path / "whole")
+        assert records[run.name]["finished"]
+        for mine, theirs in zip(numbers(records[run.name]), numbers(expected), strict=True):
+            assert mine == pytest.approx(theirs, abs=1e-6)  # the number of threads may differ
+
+
+def test_a_sweep_writes_records_and_summary_and_refuses_another_configuration(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    runs = [replace(TINY, epochs=1), replace(TINY_IHA, epochs=1)]
+    summary = run_sweep(runs, out, workers=1, console=QUIET)
+    assert [variant["label"] for variant in summary["variants"]] == ["mha", "iha P2"]
+    assert json.loads((out / "summary.json").read_text()) == summary
+    assert [record["name"] for record in read_records(out)] == [run.name for run in runs]
+    before = {path: path.stat().st_mtime_ns for path in (out / "runs").iterdir()}
+    assert run_sweep(runs, out, workers=1, console=QUIET) == summary  # nothing is trained again
+    assert {path: path.stat().st_mtime_ns for path in (out / "runs").iterdir()} == before
+    with pytest.raises(ValueError, match=r"another configuration \(batch_size 16 there, 32 asked for\)"):
+        run_sweep([replace(run, batch_size=32) for run in runs], out, console=QUIET)
+    with pytest.raises(ValueError, match="2 runs there, 1 asked for"):
+        run_sweep(runs[:1], out, console=QUIET)
+
+
+def test_refused_before_anything_is_written(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    bad = {
+        "mechanism must be one of": replace(TINY, mechanism="linear"),
+        "task must be one of": replace(TINY, task="quaternary"),
+        "init must be one of": replace(TINY_IHA, init="zeros"),
+        "positions must be one of": replace(TINY, positions="3d"),
+        "positions='2d' need tokens on a grid": replace(TINY, task="cpm3", positions="2d"),
+        "num_heads must divide the width: 3 heads, width 16": replace(TINY, num_heads=3),
+        "epochs must be at least 1, got 0": replace(TINY, epochs=0),
+        "learning_rate must be positive": replace(TINY, learning_rate=float("nan")),
+        "heads are compared in pairs": replace(TINY, mechanism="differential", num_heads=1),
+        "size 3000 .* needs about": replace(TINY, sizes=(3000,)),
+    }
+    for message, config in bad.items():
+        with pytest.raises(ValueError, match=message):
+            run_sweep([config], out, console=QUIET)
+    with pytest.raises(ValueError, match="must differ"):
+        run_sweep([TINY, replace(TINY, batch_size=32)], out, console=QUIET)
+    with pytest.raises(ValueError, match="at least one run"):
+        run_sweep([], out, console=QUIET)
+    assert not out.exists()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    with pytest.raises(ValueError, match="not the directory of a sweep"):
+        run_sweep([TINY], tmp_path / "full", console=QUIET)
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
+
+
+def test_the_paper_scale_is_the_paper() -> None:
+    runs = grid("binary", ("mha", "iha", "simplicial"), SCALES["paper"])
+    assert len(runs) == 3 * 2 * 3
+    for run in runs:
+        assert run.sizes == (6, 7, 8, 9, 10)
+        assert (run.train_examples, run.validation_examples, run.test_examples) == (40_000, 5_000, 5_000)
+        assert (run.num_heads, run.patience, run.positions) == (8, 10, "1d")
+        assert run.num_pseudo_heads == (8 if run.mechanism == "iha" else 1)
+    assert {run.learning_rate for run in runs} == {1e-3, 1e-4}
+    assert {run.sizes for run in grid("ternary", ("mha",), SCALES["paper"])} == {(5, 6, 7, 8)}
+    check(runs)
+
+
+def test_grid_multiplies_only_what_applies() -> None:
+    scale = Scale(seeds=(0,), learning_rates=(1e-3,), heads=(2, 4))
+    runs = grid("binary", ("mha", "iha"), scale, inits=("one_hot", "random"), pseudo_heads=(1, 8))
+    assert sum(run.mechanism == "mha" for run in runs) == 2
+    assert sum(run.mechanism == "iha" for run in runs) == 2 * 2 * 2
+    assert {run.num_pseudo_heads for run in grid("binary", ("iha",), scale)} == {2, 4}  # P = H
+    with pytest.raises(ValueError, match="no size of task 'binary' is at most 3"):
+        grid("binary", ("mha",), choose_scale("quick", max_size=3))
+    assert grid("binary", ("mha",), choose_scale("quick", sizes=(3, 12)))[0].sizes == (3, 12)
+
+
+def test_memory_grows_with_what_it_should() -> None:
+    base = machine.memory_needed(TINY)
+    assert machine.memory_needed(replace(TINY, batch_size=64)) > base
+    assert machine.memory_needed(replace(TINY_IHA, num_pseudo_heads=8)) > machine.memory_needed(TINY_IHA) > base
+    assert machine.memory_needed(replace(TINY, sizes=(6,))) > base

@@ -12,7 +12,7 @@ synth() {
     $IHA synth "$@" --workers "$WORKERS" --out "$OUT/$name"
 }
 
-small="--scale small --epochs 12"
+small="--scale small --epochs 9"
 # Theory's head count: a bank of k = 4 powers needs 4 heads of MHA, 2 of IHA with P = 2.
 synth polynomial-heads polynomial --mechanisms mha,iha --heads 1,2,4 --scale small --max-size 16 --train-examples 10000 --epochs 12
 # Few heads: MHA against IHA with P = H and P = 2H, three seeds.
@@ -29,5 +29,5 @@ synth binary-h2-inits binary --mechanisms iha --heads 2 --pseudo-heads 4 --inits
 synth binary-h2-others binary --mechanisms talking_heads,differential,knocking_heads --heads 2 --seeds 0 $small
 synth binary-h2-mixing binary --mechanisms iha --heads 2 --pseudo-heads 4 --mixing-rates 10,0.1 --seeds 0 $small
 synth binary-h2-strassen binary --mechanisms strassen --heads 2 --seeds 0 $small
-synth ternary-h2 ternary --mechanisms mha,iha --heads 2 --pseudo-heads 2,4 --seeds 0 $small
+synth ternary-h2 ternary --mechanisms mha,iha --heads 2 --pseudo-heads 2,4 --seeds 0 --max-size 7 $small
 synth binary-h8-simplicial binary --mechanisms simplicial --heads 8 --seeds 0 $small

@@ -14,6 +14,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from iha.tasks import TASKS
 from iha.train.synthetic import checkpoint, machine, trainer
 from iha.train.synthetic.config import SCALES, RunConfig, Scale, choose_scale, grid
 from iha.train.synthetic.sweep import check, read_records, run_sweep
@@ -247,6 +248,13 @@ def test_grid_multiplies_only_what_applies() -> None:
     with pytest.raises(ValueError, match="no size of task 'binary' is at most 3"):
         grid("binary", ("mha",), choose_scale("quick", max_size=3))
     assert grid("binary", ("mha",), choose_scale("quick", sizes=(3, 12)))[0].sizes == (3, 12)
+    assert grid("binary", ("mha",), choose_scale("quick", max_size=8))[0].sizes == (6, 7, 8)
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_scale_fits_every_task(name: str, scale: str) -> None:
+    check(grid(name, ("mha", "iha", "talking_heads", "differential"), SCALES[scale]))
 
 
 def test_memory_grows_with_what_it_should() -> None:

@@ -73,8 +73,9 @@ class RunConfig:
 class Scale:
     """How much of the paper's protocol: what `--scale` sets, each of which an option may override."""
 
-    max_size: int | None = None  # cuts the task's sizes off
-    sizes: tuple[int, ...] | None = None  # in place of the task's own
+    num_sizes: int | None = None  # only the smallest of the task's sizes
+    max_size: int | None = None  # the sizes up to this one, instead
+    sizes: tuple[int, ...] | None = None  # or these
     train_examples: int = 40_000
     held_out_examples: int = 5_000  # validation and test, each
     heads: tuple[int, ...] = (8,)
@@ -95,7 +96,7 @@ SCALES = {
         epochs=8,
         seeds=(0,),
     ),
-    "small": Scale(max_size=7, train_examples=20_000, held_out_examples=2_000, learning_rates=(1e-3,), epochs=16),
+    "small": Scale(num_sizes=2, train_examples=20_000, held_out_examples=2_000, learning_rates=(1e-3,), epochs=16),
     "paper": Scale(),
 }
 
@@ -115,9 +116,7 @@ def grid(
     _one_of("task", task, tuple(TASKS))
     for mechanism in mechanisms:
         _one_of("mechanism", mechanism, tuple(MECHANISMS))
-    sizes = scale.sizes or tuple(m for m in TASKS[task].sizes if scale.max_size is None or m <= scale.max_size)
-    if not sizes:
-        raise ValueError(f"no size of task {task!r} is at most {scale.max_size}: it has {TASKS[task].sizes}")
+    sizes = _sizes(TASKS[task], scale)
     runs: dict[RunConfig, None] = {}
     choices: Iterable[tuple] = itertools.product(scale.seeds, scale.learning_rates, positions, scale.heads, mechanisms)
     for seed, rate, place, heads, mechanism in choices:
@@ -133,6 +132,17 @@ def grid(
     for run in runs:
         run.check()
     return list(runs)
+
+
+def _sizes(task: Task, scale: Scale) -> tuple[int, ...]:
+    if scale.sizes is not None:
+        return scale.sizes
+    if scale.max_size is None:
+        return task.sizes[: scale.num_sizes]
+    sizes = tuple(size for size in task.sizes if size <= scale.max_size)
+    if not sizes:
+        raise ValueError(f"no size of task {task.name!r} is at most {scale.max_size}: it has {task.sizes}")
+    return sizes
 
 
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -88,7 +88,7 @@ class Scale:
 
 SCALES = {
     "quick": Scale(
-        max_size=6,
+        num_sizes=1,
         train_examples=8_000,
         held_out_examples=1_000,
         heads=(2,),

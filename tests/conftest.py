@@ -4,8 +4,14 @@ import os
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
+import hypothesis
 import pytest
 import torch
+
+# The same examples in every run, so that a change is judged by itself; HYPOTHESIS_PROFILE=explore draws new ones.
+hypothesis.settings.register_profile("repeat", deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=500, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 
 @pytest.fixture(autouse=True)
@@ -17,3 +23,13 @@ def _reproducible() -> None:
 def _one_thread_a_worker() -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         torch.set_num_threads(1)
+
+
+@pytest.fixture
+def poisoned_memory():
+    """torch.empty gives NaN instead of whatever was there, so that memory read before it is written shows."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.use_deterministic_algorithms(before)

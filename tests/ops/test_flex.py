@@ -1,0 +1,44 @@
+"""The flex backend. Its kernels are the GPU's; its masks, and its forward on CPU, can be checked here."""
+
+import pytest
+import torch
+from support import Shape, tensors
+from torch.nn.attention.flex_attention import create_mask
+
+import iha
+from iha.ops import flex
+from iha.ops.visibility import Visibility, visible_tile
+
+RULES = [
+    Visibility("virtual", None, 2), Visibility("virtual", 3, 2), Visibility("token", None, 2), Visibility("token", 3, 2),
+    Visibility(None, 3, 2), Visibility(None, None, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_the_mask_is_the_one_of_the_other_backends(rule, masked):
+    N, Nq, P = 9, 4, 2
+    real = torch.arange(N)[None] >= torch.tensor([[0], [3]]) if masked else None
+    documents = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 2, 2]] * 2) if masked else None
+    rule_of_flex = flex.mask_mod(rule, (N - Nq) * P, real, documents)
+    got = create_mask(rule_of_flex, 2, None, Nq * P, N * P, device="cpu")[:, 0]
+    want = visible_tile(rule, (N - Nq, N), (0, N), real, documents, torch.device("cpu"))
+    assert torch.equal(got, want.expand_as(got))
+
+
+def test_no_backward_on_cpu_is_said_and_not_tried():
+    with pytest.raises(ValueError, match="no backward on CPU"):
+        iha.interleaved_head_attention(*tensors(Shape()), backend="flex")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", [None, 20])
+def test_forward_on_cpu(window):
+    torch.compiler.reset()
+    inputs = [t.detach() for t in tensors(Shape(N=130, H=4, G=2, P=2, D=16), torch.float32)]
+    real = torch.arange(130)[None] >= torch.tensor([[0], [40]])
+    for mask in (None, real):
+        got = iha.interleaved_head_attention(*inputs, window=window, key_padding_mask=mask, backend="flex")
+        want = iha.reference.interleaved_head_attention(*inputs, window=window, key_padding_mask=mask)
+        torch.testing.assert_close(got, want, atol=1e-5, rtol=0)

@@ -94,3 +94,23 @@ def test_plots(tmp_path: Path) -> None:
     records = [record([0.5, 0.7], 1, seed=s) for s in (0, 1)] + [record([0.4, 0.6], 2, learning_rate=1e-4)]
     for path in plot_sweep(records, tmp_path):
         assert path.stat().st_size > 5000
+
+
+def test_what_is_kept_of_a_sweep(tmp_path: Path) -> None:
+    from iha.train.synthetic import checkpoint
+    from iha.train.synthetic.collect import collect, together
+
+    (tmp_path / "runs").mkdir()
+    done = record([0.123456789, 0.7], 1)
+    content = {"command": "iha synth binary --out somewhere/private", "runs": [done["config"]]}
+    checkpoint.write_json(tmp_path / "sweep.json", content)
+    assert collect(tmp_path) is None
+    name = CONFIG.name
+    extra = {"name": name, "machine": {"cores": 2}, "progress": {"epoch": 2}}
+    checkpoint.write_json(tmp_path / "runs" / f"{name}.json", done | extra)
+    kept = collect(tmp_path)
+    assert kept is not None
+    assert kept["command"] == "iha synth binary"
+    assert (kept["runs_planned"], kept["runs_finished"]) == (1, 1)
+    assert kept["runs"][0]["history"][0]["test"] == 0.123457
+    assert together([kept, kept]) == kept["runs"]

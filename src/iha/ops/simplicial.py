@@ -13,7 +13,6 @@ backward pass that computes each block again from the log-sum-exp. A block's sco
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isqrt
 
 import torch
 from torch import Tensor
@@ -60,10 +59,8 @@ def simplicial_attention(
     N, H = k1.shape[1], q.shape[2]
     keys = [inputs.repeat_heads(t, H) for t in keys]
     rules = (Visibility(causal, w1).clipped(N), Visibility(causal, w2).clipped(N))
-    reach = N if rules[0].window is None else min(N, 2 * rules[0].window)
-    pairs = max(1, max_block_scores // (q.shape[0] * H * reach))
-    chunk = min(32, isqrt(pairs), q.shape[1])
-    plan = _Plan(rules, key_padding_mask, document_ids, factor, chunk, pairs // chunk, q.shape[1], N)
+    chunk, stretch = _block_sizes(q.shape[1], N, rules[0], max_block_scores // (q.shape[0] * H))
+    plan = _Plan(rules, key_padding_mask, document_ids, factor, chunk, stretch, q.shape[1], N)
     heads_first = (t.transpose(1, 2) for t in (q, *keys))  # (B, H, N, D)
     return _Simplicial.apply(plan, *heads_first).transpose(1, 2)
 
@@ -203,6 +200,16 @@ class _Simplicial(torch.autograd.Function):
                 dq[:, :, mine] += (inner * k2[:, :, None, seconds]).sum(dim=3)
                 dk2[:, :, seconds] += (inner * q[:, :, mine, None]).sum(dim=2)
         return None, *(t.to(q.dtype) for t in (dq, dk1, dk2, dv1, dv2))
+
+
+def _block_sizes(Nq: int, N: int, rule: Visibility, scores: int) -> tuple[int, int]:
+    """How many queries and second keys, with all first keys that the rule lets them reach, stay within `scores`."""
+    around = N if rule.reach_back is None else rule.reach_back + (rule.reach_ahead or 0)
+    for chunk in (32, 16, 8, 4, 2):
+        stretch = scores // (chunk * min(N, around + chunk))
+        if chunk <= min(Nq, stretch):
+            return chunk, stretch
+    return 1, max(1, scores // min(N, around + 1))
 
 
 def _reach(rule: Visibility, queries: tuple[int, int], N: int) -> tuple[int, int]:

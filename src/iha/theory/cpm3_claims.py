@@ -80,7 +80,8 @@ def check_counts(up_to: int = 20_000) -> Iterator[Claim]:
     tightest = max(range(1, 200), key=lambda n: excess(n) / n**2.5)
     yield holds(
         "cpm3", "IHA takes at most 37·N^2.5 + N²(N−1) + N²", WHERE,
-        f"N = 1..{up_to - 1}; {excess(tightest) / tightest**2.5:.2f} instead of 37 is enough (N = {tightest})", condition=bound,
+        f"N = 1..{up_to - 1}; {excess(tightest) / tightest**2.5:.2f} instead of 37 is enough (N = {tightest})",
+        condition=bound,
         erratum="E5",
     )  # fmt: skip
     more = [n for n in range(1, up_to) if parameters("iha", n) >= parameters("mha", n)]
@@ -92,9 +93,7 @@ def check_counts(up_to: int = 20_000) -> Iterator[Claim]:
     network = build("mha", n, Task(5, 12, largest=n))
     # With their N(N−1) pairs: N inputs, so the first layer of the MLP has N·N(N−1) weights and the second N².
     theirs = network.attention.count() + n * n * (n - 1) + n * n
-    false_from = next(
-        n for n in range(1, 100) if all(mha_attention_parameters(m) < 3 * m**3 for m in range(n, 200))
-    )
+    false_from = next(n for n in range(1, 100) if all(mha_attention_parameters(m) < 3 * m**3 for m in range(n, 200)))
     yield refuted(
         "cpm3", "MHA takes at least 3N³ + N²(N−1) + N² parameters", WHERE,
         f"the construction's own weights, N = {n}; below the bound from N = {false_from} on",

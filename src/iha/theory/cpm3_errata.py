@@ -1,4 +1,4 @@
-"""What goes wrong in Theorem 4 when it is built word for word (appendix B.3; E5, E8, E14, E21 of docs/paper-errata.md)."""
+"""What goes wrong in Theorem 4 when it is built word for word (appendix B.3; errata E5, E8, E14, E21)."""
 
 from collections.abc import Callable, Iterator
 
@@ -46,7 +46,7 @@ def all_coordinates_error(seed: int) -> float:
 
 
 def short_sequence_workspace(padding: str, seed: int) -> tuple[Tensor, Tensor]:
-    """N = 6 of N_max = 9 with the padded keys hidden ("masked"), or as they are: workspace, and the shifts it should hold.
+    """N = 6 of N_max = 9, the padded keys hidden ("masked") or not: the workspace, and the shifts it should hold.
 
     With hidden keys fewer than H keys tie, and the factor H in the values no longer undoes the average.
     """
@@ -80,7 +80,9 @@ def one_of_the_ties_error(seed: int) -> float:
     layer = network.attention
     assert layer.mixing is not None
     q, k, v = layer.project(augment(values[..., None]))
-    ramp = torch.linspace(1e-6, 0, n * layer.heads, dtype=torch.float64).reshape(n, layer.heads)  # earlier keys win ties
+    ramp = torch.linspace(1e-6, 0, n * layer.heads, dtype=torch.float64).reshape(
+        n, layer.heads
+    )  # earlier keys win ties
     # A bias on the keys breaks the ties: one more feature, at 1 in every query.
     q = torch.cat((q, torch.ones_like(q[..., :1])), dim=-1)
     k = torch.cat((k, ramp[None, :, :, None]), dim=-1)
@@ -117,11 +119,13 @@ def check(seed: int) -> Iterator[Claim]:
     )  # fmt: skip
     workspace, shifts = short_sequence_workspace("masked", seed)
     yield refuted(
-        "cpm3", "N < N_max works by masking the padded keys", "section 4.3, N ≤ N_max", "N = 6, N_max = 9: the workspace is wrong",
+        "cpm3", "N < N_max works by masking the padded keys", "section 4.3, N ≤ N_max",
+        "N = 6, N_max = 9: the workspace is wrong",
         error=largest_error(workspace * (shifts > 0), shifts), at_least=1, erratum="E5",
     )  # fmt: skip
     yield refuted(
-        "cpm3", "N < N_max works by padding with zeros", "section 4.3, N ≤ N_max", "N = 6, N_max = 9: padded pairs are counted",
+        "cpm3", "N < N_max works by padding with zeros", "section 4.3, N ≤ N_max",
+        "N = 6, N_max = 9: padded pairs are counted",
         error=zero_padding_error(seed), at_least=1, erratum="E5",
     )  # fmt: skip
     yield refuted(
@@ -129,7 +133,8 @@ def check(seed: int) -> Iterator[Claim]:
         error=one_of_the_ties_error(seed), at_least=1, erratum="E8",
     )  # fmt: skip
     yield refuted(
-        "cpm3", "ReLU(1 − (u mod M)) counts hits near temperature 0", WHERE + ", MLP", "softmax at scale 30, N_max = 16: hits are lost",
+        "cpm3", "ReLU(1 − (u mod M)) counts hits near temperature 0", WHERE + ", MLP",
+        "softmax at scale 30, N_max = 16: hits are lost",
         error=finite_temperature_error(is_multiple_printed, seed), at_least=1, erratum="E21",
     )  # fmt: skip
     yield holds(
@@ -137,6 +142,7 @@ def check(seed: int) -> Iterator[Claim]:
         error=finite_temperature_error(is_multiple, seed), tolerance=1e-6, erratum="E21",
     )  # fmt: skip
     yield refuted(
-        "cpm3", "causal attention (Definition 1) does it", "Definition 1, section 4.3", "the workspace lacks the later tokens",
+        "cpm3", "causal attention (Definition 1) does it", "Definition 1, section 4.3",
+        "the workspace lacks the later tokens",
         error=causal_error(seed), at_least=1, erratum="E14",
     )  # fmt: skip

@@ -2,8 +2,8 @@
 
 The sum runs over *all* ordered pairs, so the count at i is Σ_a c_a · c_(−x_i − G·a), where c_a is how many tokens are
 ≡ a (mod M): permuting the sequence permutes the answers and nothing else. One head of uniform attention over one-hot
-values (zero at padded positions) gives c/N_max at every position, in MHA and IHA alike. An MLP multiplies two integers u, w ≤ N exactly with
-2uw = (u + w)² − u² − w² and s² = ReLU(s) + 2·Σ_{t≥1} ReLU(s − t).
+values (zero at padded positions) gives c/N_max at every position, in MHA and IHA alike. An MLP multiplies two
+integers u, w ≤ N exactly with 2uw = (u + w)² − u² − w² and s² = ReLU(s) + 2·Σ_{t≥1} ReLU(s − t).
 """
 
 from collections.abc import Iterator
@@ -83,7 +83,8 @@ def check(seed: int = 0) -> Iterator[Claim]:
         x = random_tokens(n, task, seed + n)
         errors.append(largest_error(network(x)[0], brute_force(x[0], task).double()))
     yield refuted(
-        "cpm3", "MHA needs N_max heads (best known)", "Theorem 4", "one head of uniform attention and an MLP count exactly, "
+        "cpm3", "MHA needs N_max heads (best known)", "Theorem 4",
+        "one head of uniform attention and an MLP count exactly, "
         f"M = 5, every N ≤ {n_max}: error {max(errors):.0e}, {network.count():,} parameters "
         f"(IHA of Theorem 4: {parameters('iha', n_max):,})",
         condition=max(errors) < 1e-6, erratum="E23",

@@ -1,4 +1,4 @@
-"""Theorem 2, the other half: fewer than k heads cannot give the filter bank (sections 3.1 and 4.2, appendix B.2).
+"""Theorem 1, the other half: fewer than k heads cannot give the filter bank (sections 3.1 and 4.2, appendix B.2).
 
 Two arguments. *Rank* (the paper's): for one X, H heads give rank at most H·d, the bank has rank k·d, so by
 Eckart–Young the best fit leaves the singular values after the (H·d)-th. *Operator* (ours): as maps X ↦ output, H heads
@@ -29,7 +29,7 @@ from iha.theory.polynomial_filters import (
     run_error,
 )
 
-WHERE = "Theorem 2, section 3.1, appendix B.2"
+WHERE = "Theorem 1, section 3.1, appendix B.2"
 
 
 def rank_residual(A: Tensor, X: Tensor, k: int, heads: int) -> float:
@@ -56,7 +56,9 @@ def best_layer(A: Tensor, d: int, k: int, heads: int) -> tuple[Layer, Tensor]:
     w_q = torch.stack([positional((left[:, h] * singular[h]).reshape(N, N), d) for h in range(heads)])
     w_k = positional(torch.eye(N, dtype=A.dtype), d).repeat(heads, 1, 1)
     w_v = torch.eye(d + N, d, dtype=A.dtype).repeat(heads, 1, 1)
-    w_o = torch.kron(right[:heads].contiguous(), torch.eye(d, dtype=A.dtype))  # head h enters block i with weight right[h, i]
+    w_o = torch.kron(
+        right[:heads].contiguous(), torch.eye(d, dtype=A.dtype)
+    )  # head h enters block i with weight right[h, i]
     return Layer(w_q, w_k, w_v), w_o
 
 
@@ -93,7 +95,7 @@ def one_head_layer(A: Tensor, d: int, k: int) -> Layer:
 
 
 def null_space_head(N: int, d: int, seed: int) -> tuple[float, float]:
-    """A head with Att ≠ 0 and values X·B + C, C ≠ 0, whose output is Att·X·B for every X; the proof says C must be 0 (E17).
+    """A head with Att ≠ 0 and values X·B + C, C ≠ 0, whose output is Att·X·B for every X: the proof rules it out (E17).
 
     Returns the largest difference that C makes to the output, and the smallest |entry| of C.
     """
@@ -109,12 +111,21 @@ def null_space_head(N: int, d: int, seed: int) -> tuple[float, float]:
     return (plain - with_c).abs().max().item(), C.abs().min().item()
 
 
+def nodes(k: int) -> int:
+    """N for a chosen k: the theorem wants k·d < N, here with d = 2."""
+    return max(16, 3 * k)
+
+
+def require_memory(k: int) -> None:
+    require(bytes_needed(nodes(k), 2, k, batch=16), f"the lower bound with k = {k}, N = {nodes(k)}")
+
+
 def check(seed: int = 0, k: int | None = None) -> Iterator[Claim]:
     k = 6 if k is None else k
     if k < 2:
         raise ValueError(f"the lower bound compares k and k − 1 heads and needs k >= 2, got k = {k}")
-    N, d = max(16, 3 * k), 2
-    require(bytes_needed(N, d, k, batch=16), f"the lower bound with k = {k}")
+    N, d = nodes(k), 2
+    require_memory(k)
     shift = torch.eye(N, dtype=torch.float64).roll(1, 0)  # its powers are orthogonal: the best conditioned case
     graphs = {"cyclic shift": shift}
     if k <= 8:  # higher powers of a random graph are parallel to working precision
@@ -131,7 +142,7 @@ def check(seed: int = 0, k: int | None = None) -> Iterator[Claim]:
         few = operator_residual(A, k, k - 1)
         built = [measured_residual(A, d, k, heads) for heads in (k - 1, k)]
         yield holds(
-            "bound", "the best (k − 1)-head layer, built and run, leaves just that", "(ours; sharpens Theorem 2)",
+            "bound", "the best (k − 1)-head layer, built and run, leaves just that", "(ours; sharpens Theorem 1)",
             f"{name}: closed form {few:.1e}, run {built[0]:.1e}; k heads {built[1]:.1e}",
             error=max(abs(built[0] - few), built[1]), tolerance=MACHINE, condition=few > 1e-6,
         )  # fmt: skip
@@ -139,8 +150,9 @@ def check(seed: int = 0, k: int | None = None) -> Iterator[Claim]:
     ranks = [iha_attention_rank(h, p, 12, seed) for h, p in ((1, 3), (2, 2), (2, 5), (3, 3))]
     yield holds(
         "bound", "⌈√k⌉ heads are also necessary for IHA: H heads have at most H² attention matrices",
-        "(ours; not in the paper)", f"ranks {ranks} for (H, P) = (1,3), (2,2), (2,5), (3,3); H = {H - 1} is too few for k = {k}",
-        condition=ranks == [1, 4, 4, 9] and (H - 1) ** 2 < k and operator_residual(shift, k, (H - 1) ** 2) > 1e-6,
+        "(ours; not in the paper)",
+        f"ranks {ranks} for (H, P) = (1,3), (2,2), (2,5), (3,3); H = {H - 1} is too few for k = {k}",
+        condition=ranks == [1, 4, 4, 9] and k > (H - 1) ** 2 and operator_residual(shift, k, (H - 1) ** 2) > 1e-6,
     )  # fmt: skip
     yield from check_proof(seed, N, d, k, shift)
 
@@ -158,7 +170,8 @@ def check_proof(seed: int, N: int, d: int, k: int, shift: Tensor) -> Iterator[Cl
     rank = int(torch.linalg.matrix_rank(filter_bank(eye, X[:1], k)[0]))
     yield refuted(
         "bound", "rank[X … A^(k-1)X] = min(N, Σ rank(A^i X)), i = 0..k", "appendix B.2, rank equation",
-        f"A = I: rank {rank}, and the printed sum has k + 1 = {k + 1} terms", error=float(min(N, (k + 1) * d) - rank), at_least=1,
+        f"A = I: rank {rank}, and the printed sum has k + 1 = {k + 1} terms", error=float(min(N, (k + 1) * d) - rank),
+        at_least=1,
         erratum="E16",
     )  # fmt: skip
     product, entries = null_space_head(N, d, seed)

@@ -61,7 +61,8 @@ def check(seed: int = 0) -> Iterator[Claim]:
     differences += [abs(measured_pairs(N, 1, None) - global_pairs(N, causal=True)) for N in (1, 7, 64)]
     differences += [abs(measured_pairs(N, 1, None, None) - global_pairs(N, causal=False)) for N in (1, 7, 64)]
     yield holds(
-        "flops", "pairs of a local and of a global layer, in closed form", WHERE, "exact integers against the operator's masks",
+        "flops", "pairs of a local and of a global layer, in closed form", WHERE,
+        "exact integers against the operator's masks",
         error=float(max(differences)), tolerance=0.0,
     )  # fmt: skip
     N, P = 64, 3
@@ -80,14 +81,15 @@ def check(seed: int = 0) -> Iterator[Claim]:
     causal = schedule_ratio(N, P, W, global_layer_causal=True, baseline_causal=True)
     yield refuted(
         "flops", "the schedule costs 3/5 of global attention", WHERE,
-        f"N = {N}, P = {P}: {float(printed):.3f} against an unmasked baseline, {float(causal):.3f} against a causal one",
+        f"N = {N}, P = {P}: {float(printed):.3f} of an unmasked baseline, {float(causal):.3f} of a causal one",
         error=abs(float(causal) - 0.6), at_least=0.3, erratum="E11",
         condition=abs(causal - limit_ratio(P)) < Fraction(1, 1000) and abs(printed - Fraction(3, 5)) < Fraction(1, 50),
     )  # fmt: skip
     yield holds(
         "flops", "both causal: the ratio tends to 1 − 1/(5P²)", WHERE, "P = 1, 2, 4, 8 at N = 2¹⁵", erratum="E11",
         error=max(
-            abs(float(schedule_ratio(2**15, P, 2**14 // P**2, global_layer_causal=True, baseline_causal=True) - limit_ratio(P)))
+            abs(float(schedule_ratio(2**15, P, 2**14 // P**2, global_layer_causal=True,
+            baseline_causal=True) - limit_ratio(P)))
             for P in (1, 2, 4, 8)
         ), tolerance=1e-4,
     )  # fmt: skip

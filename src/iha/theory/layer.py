@@ -1,6 +1,6 @@
 """An attention layer given by its weights: what the constructions of appendix B build and what is counted.
 
-The widths are those of the constructions, not of Definition 2: the input is E wide, queries and keys D wide, values
+The widths are those of the constructions, not of Definition 3: the input is E wide, queries and keys D wide, values
 Dv wide, and D, Dv and E/H all differ (E24).
 """
 
@@ -23,7 +23,7 @@ class Mixing:
     alpha_q: Tensor  # (H, H, P)
     alpha_k: Tensor  # (H, H, P)
     alpha_v: Tensor  # (H, H, P)
-    collapse: Tensor  # (H, P), or (H, H*P) as in Definition 2
+    collapse: Tensor  # (H, P), or (H, H*P) as in Definition 3
 
     def tensors(self) -> tuple[Tensor, ...]:
         return self.alpha_q, self.alpha_k, self.alpha_v, self.collapse
@@ -59,7 +59,11 @@ class Layer:
         """(B, N, E) -> (B, N, H*Dv), the heads concatenated, by the reference operator."""
         mixing = self.mixing or identity_mixing(self.heads, 1, x.dtype)
         out = reference.interleaved_head_attention(
-            *self.project(x), *mixing.tensors(), causal=causal, scale=scale, score=score  # type: ignore[arg-type]
+            *self.project(x),
+            *mixing.tensors(),
+            causal=causal,
+            scale=scale,
+            score=score,  # type: ignore[arg-type]
         )
         return out.flatten(2)
 
@@ -82,14 +86,14 @@ def identity_mixing(heads: int, pseudo_heads: int, dtype: torch.dtype = torch.fl
 
 
 def select_pseudo_head(heads: int, pseudo_heads: int, select: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    """R of Definition 2, (H, H*P): R[h, h*P + select] = 1."""
+    """R of Definition 3, (H, H*P): R[h, h*P + select] = 1."""
     collapse = torch.zeros(heads, heads, pseudo_heads, dtype=dtype)
     collapse[torch.arange(heads), torch.arange(heads), select] = 1
     return collapse.flatten(1)
 
 
 def router_mixing(heads: int, dtype: torch.dtype = torch.float64) -> Mixing:
-    """The one-hot routers of Theorems 2 and 4, P = H: in head h, one query (head h's) meets all H keys and values."""
+    """The one-hot routers of Theorems 3 and 4, P = H: in head h, one query (head h's) meets all H keys and values."""
     H = heads
     eye = torch.eye(H, dtype=dtype)
     alpha_q = torch.zeros(H, H, H, dtype=dtype)

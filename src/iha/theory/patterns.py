@@ -5,6 +5,7 @@ against pseudo-key p' is made visible by values that are zero in every other pse
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,9 @@ from iha.theory.layer import Operator, select_pseudo_head
 WHERE = "section 1, section 4 (“up to P² attention patterns per head”)"
 
 
-def attention_maps(q: Tensor, k: Tensor, alpha_q: Tensor, alpha_k: Tensor, *, operator: Operator, **options) -> Tensor:
+def attention_maps(
+    q: Tensor, k: Tensor, alpha_q: Tensor, alpha_k: Tensor, *, operator: Operator, **options: Any
+) -> Tensor:
     """(H, P, P, N, N): the weights of pseudo-query p on pseudo-key p', head by head; q, k are (1, N, H, D).
 
     The fast path wants values as wide as keys, so D must be at least N there; zeros fill them up.
@@ -38,7 +41,13 @@ def attention_maps(q: Tensor, k: Tensor, alpha_q: Tensor, alpha_k: Tensor, *, op
 
 
 def random_maps(
-    heads: int, pseudo_heads: int, *, score: str = "softmax", operator: Operator | None = None, N: int = 8, seed: int = 0
+    heads: int,
+    pseudo_heads: int,
+    *,
+    score: str = "softmax",
+    operator: Operator | None = None,
+    N: int = 8,
+    seed: int = 0,
 ) -> Tensor:
     """The maps of a random layer, no mask."""
     generator = torch.Generator().manual_seed(seed)
@@ -71,7 +80,8 @@ def check(seed: int = 0) -> Iterator[Claim]:
     maps = random_maps(H, P, seed=seed)
     fast = random_maps(H, P, operator=interleaved_head_attention, seed=seed)
     yield holds(
-        "patterns", "P² attention patterns per head", WHERE, f"softmax, H = {H}, P = {P}: distinct and linearly independent",
+        "patterns", "P² attention patterns per head", WHERE,
+        f"softmax, H = {H}, P = {P}: distinct and linearly independent",
         error=largest_error(fast, maps), tolerance=MACHINE,
         condition=all(distinct(m) == rank(m) == P * P for m in maps),
     )  # fmt: skip
@@ -82,7 +92,8 @@ def check(seed: int = 0) -> Iterator[Claim]:
     )  # fmt: skip
     rows = maps.sum(-1)  # (H, P, P, N): how much of its weight a pseudo-query gives to one pseudo-key
     yield holds(
-        "patterns", "the P blocks of a pseudo-query share one softmax: P softmaxes a head, not P²", "(not in the paper)",
+        "patterns", "the P blocks of a pseudo-query share one softmax: P softmaxes a head, not P²",
+        "(not in the paper)",
         "each block alone sums to less than 1, the P together to 1",
         error=largest_error(rows.sum(2), torch.ones_like(rows[:, :, 0])), tolerance=MACHINE,
         condition=bool((rows < 1).all()),
@@ -97,7 +108,8 @@ def check(seed: int = 0) -> Iterator[Claim]:
     yield holds(
         "patterns", "HP² patterns overall", "section 4",
         f"softmax: {H * P * P} distinct; without softmax the scores of all heads span only H²: " + describe(overall),
-        condition=distinct(maps) == H * P * P and all(r == h * h for (h, _), r in overall.items()), erratum="E25", limited=True,
+        condition=distinct(maps) == H * P * P and all(r == h * h for (h, _), r in overall.items()), erratum="E25",
+        limited=True,
     )  # fmt: skip
     single = per_head[(1, 3)]
     yield refuted(

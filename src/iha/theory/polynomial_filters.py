@@ -1,4 +1,4 @@
-"""Theorems 2 and 3: the filter bank [X, AX, …, A^(k-1)X] by linear attention (sections 3.1 and 4.2, appendix B.2).
+"""Theorems 1 and 3: the filter bank [X, AX, …, A^(k-1)X] by linear attention (sections 3.1 and 4.2, appendix B.2).
 
 The input is X̂ = [X, I], so a head can address positions: W_Q = [0; A^i] and W_K = [0; I] make the attention matrix
 A^i. MHA spends a head on every power. IHA with H = ⌈√k⌉ heads lets query A^((h-1)H) meet keys A^(j-1) for all j, and
@@ -116,10 +116,20 @@ def bytes_needed(N: int, d: int, k: int, batch: int = 2) -> int:
     return 8 * (weights + 4 * scores)
 
 
+def check_sizes(k: int | None) -> tuple[tuple[int, int], ...]:
+    """(N, d) of the checks: small ones for the default orders, a larger one for a chosen k."""
+    return ((8, 1), (12, 2), (20, 3)) if k is None else ((24, 2),)
+
+
+def require_memory(k: int) -> None:
+    for N, d in check_sizes(k):
+        require(bytes_needed(N, d, k), f"the filter bank with k = {k}, N = {N}, d = {d}")
+
+
 def check(seed: int = 0, k: int | None = None) -> Iterator[Claim]:
     orders = (1, 2, 3, 4, 5, 9, 10, 16) if k is None else (k,)
-    for N, d in ((8, 1), (12, 2), (20, 3)) if k is None else ((24, 2),):
-        require(max(bytes_needed(N, d, order) for order in orders), f"the filter bank with k = {max(orders)}")
+    require_memory(max(orders))
+    for N, d in check_sizes(k):
         for name, build, formula in (("MHA", mha_layer, mha_parameters), ("IHA", iha_layer, iha_parameters)):
             errors, formulas, allocated = [], 0, 0
             for order in orders:
@@ -131,7 +141,8 @@ def check(seed: int = 0, k: int | None = None) -> Iterator[Claim]:
             heads = "k heads" if name == "MHA" else "⌈√k⌉ heads"
             which = ", ".join(map(str, orders))
             yield holds(
-                "polynomial", f"{name} with {heads} gives the filter bank", WHERE if name == "IHA" else "Theorem 2, section 3.1",
+                "polynomial",
+                f"{name} with {heads} gives the filter bank", WHERE if name == "IHA" else "Theorem 1, section 3.1",
                 f"N = {N}, d = {d}, k = {which}, random directed graphs", error=max(errors), tolerance=MACHINE,
                 formula=formulas, allocated=allocated,
             )  # fmt: skip
@@ -152,7 +163,8 @@ def check_example(seed: int) -> Iterator[Claim]:
     directed, undirected = random_graph(N, seed), random_graph(N, seed, directed=False)
     X = random_features(N, d, seed)
     yield holds(
-        "polynomial", "example k = 4: two heads give X, AX | A²X, A³X", "appendix B.2, examples", "directed graph, N = 10",
+        "polynomial", "example k = 4: two heads give X, AX | A²X, A³X", "appendix B.2, examples",
+        "directed graph, N = 10",
         error=run_error(example_layer(directed, d, printed=False), directed, X, 4), tolerance=MACHINE, erratum="E7",
         formula=iha_parameters(N, d, 4), allocated=example_layer(directed, d, printed=False).count(),
     )  # fmt: skip
@@ -170,7 +182,8 @@ def check_print(seed: int) -> Iterator[Claim]:
     A, X, H = random_graph(N, seed), random_features(N, d, seed), ceil_sqrt(k)
     layer = iha_layer(A, d, k)
     yield refuted(
-        "polynomial", "IHA takes … + ⌈√k⌉² mixing parameters", "appendix B.2, first construction", f"N = {N}, d = {d}, k = {k}",
+        "polynomial", "IHA takes … + ⌈√k⌉² mixing parameters", "appendix B.2, first construction",
+        f"N = {N}, d = {d}, k = {k}",
         formula=2 * N * (N + d) * H + d * (N + d) * H**2 + H**2, allocated=layer.count(), erratum="E15",
     )  # fmt: skip
     yield refuted(
@@ -179,16 +192,18 @@ def check_print(seed: int) -> Iterator[Claim]:
         erratum="E15",
     )  # fmt: skip
     yield refuted(
-        "polynomial", "the value matrix is (N+d) × ⌈d√k⌉", "appendix B.2, first construction", "d = 3, k = 2: ⌈d√k⌉ = 5",
+        "polynomial", "the value matrix is (N+d) × ⌈d√k⌉", "appendix B.2, first construction",
+        "d = 3, k = 2: ⌈d√k⌉ = 5",
         formula=math.ceil(3 * math.sqrt(2)), allocated=iha_layer(A, 3, 2).w_v.shape[-1], erratum="E18",
     )  # fmt: skip
     yield refuted(
-        "polynomial", "P̄ = softmax(Q̄K̄ᵀ)V̄ in the construction", "appendix B.2, second construction", "softmax instead of linear",
+        "polynomial", "P̄ = softmax(Q̄K̄ᵀ)V̄ in the construction", "appendix B.2, second construction",
+        "softmax instead of linear",
         error=run_error(layer, A, X, k, score="softmax"), at_least=0.1, erratum="E18",
     )  # fmt: skip
     forward = A.tril() + torch.eye(N, dtype=A.dtype)  # a token hears only itself and earlier ones
     yield refuted(
-        "polynomial", "causal attention (Definition 1) gives the filter bank", "Definition 1, Theorems 2 and 3",
+        "polynomial", "causal attention (Definition 1) gives the filter bank", "Definition 1, Theorems 1 and 3",
         "any graph with an edge from a later token; a lower triangular A is exact", erratum="E14", at_least=0.1,
         error=run_error(layer, A, X, k, causal="token"),
         condition=run_error(iha_layer(forward, d, k), forward, X, k, causal="token") <= MACHINE,

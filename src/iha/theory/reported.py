@@ -43,7 +43,8 @@ def check(seed: int = 0) -> Iterator[Claim]:
     for name, table in (("Table 1", FINE_TUNED), ("Table 2", PRE_TRAINED)):
         yield holds(
             "tables", "average ranks", name, "ties averaged, over the metrics that a model reports",
-            error=max(abs(average_rank(model, table) - printed) for model, (_, printed) in table.items()), tolerance=0.05,
+            error=max(abs(average_rank(model, table) - printed) for model, (_, printed) in table.items()),
+            tolerance=0.05,
         )  # fmt: skip
     third = rank_of("IHA", 5, FINE_TUNED)
     yield refuted(
@@ -51,6 +52,7 @@ def check(seed: int = 0) -> Iterator[Claim]:
         condition=third == 3 and rank_of("IHA", 4, FINE_TUNED) == 2, erratum="E9",
     )  # fmt: skip
     yield refuted(
-        "tables", "Multi-Key retrieval improves by 10–20 %", "abstract, sections 1 and 6", "section 5.2 says +27 %, +32 %, +112 %",
+        "tables", "Multi-Key retrieval improves by 10–20 %", "abstract, sections 1 and 6",
+        "section 5.2 says +27 %, +32 %, +112 %",
         error=float(min(MULTI_KEY_GAINS.values()) - ABSTRACT_MULTI_KEY[1]), at_least=1, erratum="E10",
     )  # fmt: skip

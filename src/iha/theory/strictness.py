@@ -1,4 +1,4 @@
-"""Theorem 1, strictness: some IHA layer is no MHA layer (section 4.1, appendix B.1).
+"""Theorem 2, strictness: some IHA layer is no MHA layer (section 4.1, appendix B.1).
 
 On repeated tokens X = 1 xᵀ every MHA layer is linear in x. The appendix's IHA layer is linear there too, because all
 its value rows are equal (E1). With the values of the second pseudo-head negated it computes tanh(⟨q,k⟩/√D)·v.
@@ -16,7 +16,7 @@ from iha.theory.claims import MACHINE, Claim, holds, largest_error, refuted
 from iha.theory.layer import Layer, Mixing, Operator, select_pseudo_head
 from iha.theory.superset import random_layer
 
-WHERE = "Theorem 1, section 4.1, appendix B.1"
+WHERE = "Theorem 2, section 4.1, appendix B.1"
 Construction = Literal["printed", "corrected"]
 
 

@@ -1,4 +1,4 @@
-"""Theorem 1, inclusion: every MHA layer is an IHA layer, for every P (section 4.1, appendix B.1).
+"""Theorem 2, inclusion: every MHA layer is an IHA layer, for every P (section 4.1, appendix B.1).
 
 The proof copies each head into its P pseudo-heads and lets R read one of them. Which one may be read depends on the
 mask, which the proof ignores (E2): the P copies of a key share its softmax weight equally only if all P are visible.
@@ -16,7 +16,7 @@ from iha.ops.reference import rotate
 from iha.theory.claims import MACHINE, Claim, holds, largest_error, refuted
 from iha.theory.layer import Layer, Mixing, Operator, identity_mixing
 
-WHERE = "Theorem 1, section 4.1, appendix B.1"
+WHERE = "Theorem 2, section 4.1, appendix B.1"
 ROPE_THETA = 10_000.0
 
 
@@ -70,7 +70,7 @@ def inclusion_error(
 
 
 def pseudo_major_error(pseudo_heads: int = 3, heads: int = 2, tokens: int = 6, select: int = 0) -> float:
-    """The inclusion construction under Definition 2 with a causal mask over its *pseudo-major* stack (E13)."""
+    """The inclusion construction under Definition 3 with a causal mask over its *pseudo-major* stack (E13)."""
     layer = random_layer(heads, 8, 4, seed=5)
     x = torch.randn(1, tokens, 8, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
     q, k, v = layer.project(x)
@@ -81,7 +81,8 @@ def pseudo_major_error(pseudo_heads: int = 3, heads: int = 2, tokens: int = 6, s
 
 def folded(layer: Layer) -> Layer:
     """P = 1: the mixing folds into the projections, and a per-head R into the values. IHA with P = 1 *is* MHA."""
-    assert layer.mixing is not None and layer.mixing.alpha_q.shape[-1] == 1
+    assert layer.mixing is not None
+    assert layer.mixing.alpha_q.shape[-1] == 1
     alphas = (layer.mixing.alpha_q, layer.mixing.alpha_k, layer.mixing.alpha_v)
     w_q, w_k, w_v = (
         torch.einsum("mh,med->hed", a[:, :, 0], w) for a, w in zip(alphas, layer.parameters()[:3], strict=True)
@@ -127,7 +128,8 @@ def check(seed: int = 0) -> Iterator[Claim]:
                 error=max(errors), tolerance=MACHINE, erratum="E2" if causal == "virtual" else None,
             )  # fmt: skip
     yield refuted(
-        "superset", "reading pseudo-head 1 gives MHA (Algorithm 1, causal)", WHERE, "P = 2..4, causal interleaved sequence",
+        "superset", "reading pseudo-head 1 gives MHA (Algorithm 1, causal)", WHERE,
+        "P = 2..4, causal interleaved sequence",
         error=min(inclusion_error("virtual", 0, pseudo_heads=P, seed=seed) for P in (2, 3, 4)), at_least=0.05,
         erratum="E2",
     )  # fmt: skip
@@ -142,7 +144,7 @@ def check(seed: int = 0) -> Iterator[Claim]:
         "P = 2, 3, every mask, every pseudo-head", error=min(virtual_rope), at_least=0.01, erratum="E2",
     )  # fmt: skip
     yield refuted(
-        "superset", "Definition 2 is equivalent to Algorithm 1", "section 4, Definition 2",
+        "superset", "Definition 3 is equivalent to Algorithm 1", "section 4, Definition 3",
         "causal mask over the pseudo-major stack: pseudo-head 2 sees later tokens", erratum="E13",
         error=pseudo_major_error(select=1), at_least=0.05, condition=pseudo_major_error(select=0) <= MACHINE,
     )  # fmt: skip

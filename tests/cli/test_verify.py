@@ -1,0 +1,56 @@
+"""`iha verify` from the command line."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from iha.cli.verify import verify
+from iha.theory import verify as theory
+from iha.theory.claims import holds
+
+app = typer.Typer()
+app.command()(verify)
+runner = CliRunner()
+
+
+def test_one_check_prints_a_table_and_writes_its_results(tmp_path) -> None:
+    result = runner.invoke(app, ["--only", "flops", "--out", str(tmp_path)], terminal_width=200)
+    assert result.exit_code == 0, result.output
+    assert "FAILS" not in result.output
+    assert "0 fail" in result.output
+    written = json.loads((tmp_path / "verify.json").read_text())
+    assert written["failed"] == 0
+    assert all(row["theorem"] == "flops" for row in written["claims"])
+
+
+def test_pictures_of_one_check(tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    result = runner.invoke(app, ["--only", "cpm3", "--n-max", "6", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert {p.name for p in tmp_path.glob("*.png")} == {"cpm3-workspace.png", "parameters.png"}
+
+
+def test_a_failing_claim_gives_exit_code_1_and_is_written(tmp_path, monkeypatch) -> None:
+    broken = holds("tables", "two and two are five", "nowhere", "arithmetic", error=1.0, tolerance=0.0)
+    monkeypatch.setitem(theory.CHECKS, "tables", lambda settings: iter([broken]))
+    result = runner.invoke(app, ["--only", "tables", "--out", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "FAILS" in result.output
+    assert json.loads((tmp_path / "verify.json").read_text())["failed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--only", "nothing"], "unknown check"),
+        (["--n-max", "9000"], "bytes"),
+        (["--k", "1"], "at least 2"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_written(arguments, message, tmp_path) -> None:
+    result = runner.invoke(app, [*arguments, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert message in result.output
+    assert not (tmp_path / "out").exists()

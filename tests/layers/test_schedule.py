@@ -1,0 +1,78 @@
+"""The schedules of the paper, as data."""
+
+from dataclasses import asdict
+
+import pytest
+import torch
+
+from iha.layers.interleaved import InterleavedHeadAttention
+from iha.layers.schedule import MECHANISMS, LayerSpec, flop_matched_window, local_and_global, named_schedule, repeated
+
+
+def test_global_and_local_share_the_pattern() -> None:
+    """Four local layers, one global; 5 does not divide the paper's 26 layers, and layer 26 is local."""
+    baseline = named_schedule("global_local", 26)
+    ours = named_schedule("iha", 26, num_tokens=8192, num_pseudo_heads=4)
+    for schedule, local in ((baseline, LayerSpec("multihead", 512)), (ours, LayerSpec("iha", 256, 4))):
+        assert [n + 1 for n, layer in enumerate(schedule) if layer == LayerSpec()] == [5, 10, 15, 20, 25]
+        assert {layer for n, layer in enumerate(schedule) if (n + 1) % 5} == {local}
+        assert schedule[25] == local
+        assert len(schedule) == 26
+
+
+@pytest.mark.parametrize(("N", "P", "W"), [(8192, 1, 4096), (8192, 8, 64), (2048, 3, 113), (8, 2, 1)])
+def test_the_paper_s_window(N: int, P: int, W: int) -> None:
+    assert flop_matched_window(N, P) == W == N // (2 * P * P)
+
+
+def test_a_spec_is_plain_data() -> None:
+    assert asdict(LayerSpec("iha", 64, 2)) == {"mechanism": "iha", "window": 64, "num_pseudo_heads": 2}
+    assert named_schedule("global", 3) == (LayerSpec(),) * 3
+    assert named_schedule("talking_heads", 2) == (LayerSpec("talking_heads"),) * 2
+    assert (
+        local_and_global(LayerSpec("differential", 8), 4, local_layers=1)
+        == (
+            LayerSpec("differential", 8),
+            LayerSpec(),
+        )
+        * 2
+    )
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_mechanism_can_be_built_and_run(mechanism: str) -> None:
+    layer = LayerSpec(mechanism, window=4).build(16, 4, depth=2, num_kv_heads=2, bias=True)
+    assert isinstance(layer, MECHANISMS[mechanism])
+    assert layer.window == 4
+    assert layer(torch.randn(2, 6, 16)).shape == (2, 6, 16)
+    if mechanism in ("differential", "multi_token"):
+        assert layer.depth == 2
+
+
+def test_own_arguments_are_passed_on() -> None:
+    layer = LayerSpec("iha", 4, 3).build(16, 4, init="random", rope_theta=1e4, dtype=torch.float64)
+    assert isinstance(layer, InterleavedHeadAttention)
+    assert (layer.num_pseudo_heads, layer.init, layer.rope_theta) == (3, "random", 1e4)
+    assert layer.alpha_q.dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: LayerSpec("mamba"), "mamba"),
+        (lambda: LayerSpec(window=0), "0"),
+        (lambda: LayerSpec("multihead", num_pseudo_heads=2), "num_pseudo_heads=2"),
+        (lambda: LayerSpec("iha", num_pseudo_heads=0), "num_pseudo_heads=0"),
+        (lambda: flop_matched_window(100, 8), "100 tokens, 8"),
+        (lambda: flop_matched_window(100, 0), "0"),
+        (lambda: named_schedule("local", 5), "local"),
+        (lambda: named_schedule("iha", 5, num_pseudo_heads=2), "num_tokens"),
+        (lambda: named_schedule("global_local", 5, window=-1), "-1"),
+        (lambda: repeated((LayerSpec(),), 0), "0"),
+        (lambda: repeated((), 3), "no layer"),
+        (lambda: local_and_global(LayerSpec(), 5, local_layers=-1), "-1"),
+    ],
+)
+def test_bad_schedules_are_named(make, named: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match=named):
+        make()

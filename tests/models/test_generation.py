@@ -104,7 +104,7 @@ def test_compiled_decoding_with_a_static_cache(kind: str) -> None:
     torch._dynamo.reset()
     rows = [tokens(1, n, seed=n)[0] for n in (6, 4)]
     x, mask = _left_padded(rows)
-    config = CompileConfig(fullgraph=True, dynamic=False, mode="default")
+    config = CompileConfig(fullgraph=True, mode="default")
     config._compile_all_devices = True  # off by default on CPU
     options = {"max_new_tokens": 8, "do_sample": False, "cache_implementation": "static", "compile_config": config}
     out = model.generate(x, attention_mask=mask, **options)

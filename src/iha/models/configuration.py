@@ -39,6 +39,7 @@ class IHAConfig(PreTrainedConfig):
         gated_mlp: two matrices up, one of them gated (Llama), or one up and one down (the paper's count).
         attention_out_bias: bias of the output projection, if it differs from attention_bias.
         qk_norm: RMS norm of queries and keys, per head, before RoPE (Qwen3).
+        converted_from: the config.json that `iha.convert` started from.
     """
 
     model_type = "iha"
@@ -88,6 +89,7 @@ class IHAConfig(PreTrainedConfig):
     gated_mlp: bool = True
     attention_out_bias: bool | None = None
     qk_norm: bool = False
+    converted_from: dict[str, Any] | None = None
     # What the caches of `transformers` go by; derived from layer_schedule.
     layer_types: list[str] | None = None
     sliding_window: int | None = None

@@ -1,0 +1,141 @@
+"""What a Llama, Mistral, Qwen2 or Qwen3 configuration says in the words of `IHAConfig`, and the other way round.
+
+Tensor names are the same on both sides, so configurations are all there is to translate.
+"""
+
+from typing import Any
+
+from iha.models.configuration import ROPE_TYPES, IHAConfig
+
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+_SAME = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+    "hidden_act", "max_position_embeddings", "initializer_range", "rms_norm_eps", "use_cache", "pad_token_id",
+    "bos_token_id", "eos_token_id", "tie_word_embeddings", "rope_parameters", "dtype",
+)  # fmt: skip
+
+
+def to_iha(
+    raw: dict[str, Any],  # the source's config.json
+    *,
+    num_pseudo_heads: int | list[int],
+    layers: list[int] | None = None,
+    schedule: str = "all",
+    causal: str = "token",
+    collapse: str = "per_head",
+) -> IHAConfig:
+    """The configuration of the converted model.
+
+    Args:
+        raw: the contents of the source's config.json.
+        num_pseudo_heads: P of the converted layers, one number or one a layer of the model.
+        layers: which layers become IHA; the others stay multi-head attention. None: those that `schedule` names.
+        schedule: "all", or "4:1" for four IHA layers to one that stays.
+        causal, collapse: of the IHA layers. Windows stay those of the source: another window is another function.
+    """
+    from transformers import CONFIG_MAPPING
+
+    model_type = raw.get("model_type")
+    if model_type not in ARCHITECTURES:
+        raise ValueError(f"cannot convert model_type {model_type!r}; known are {', '.join(ARCHITECTURES)}")
+    if (named := raw.get("architectures")) and ARCHITECTURES[model_type] not in named:
+        raise ValueError(f"cannot convert {named}: only the language model {ARCHITECTURES[model_type]} is known")
+    if raw.get("quantization_config"):
+        raise ValueError("cannot convert a quantised checkpoint (config.json has a quantization_config)")
+    source = CONFIG_MAPPING[model_type](**{k: v for k, v in raw.items() if k != "model_type"})
+    rope_type = source.rope_parameters["rope_type"]
+    if rope_type not in ROPE_TYPES:
+        raise ValueError(f"cannot convert rope_type {rope_type!r}; known are {', '.join(ROPE_TYPES)}")
+
+    L = source.num_hidden_layers
+    chosen = _chosen(layers, schedule, L)
+    pseudo_heads = num_pseudo_heads if isinstance(num_pseudo_heads, list) else [num_pseudo_heads] * L
+    if len(pseudo_heads) != L or min(pseudo_heads) < 1:
+        raise ValueError(f"num_pseudo_heads must be at least 1, one number or one for each of {L} layers: {num_pseudo_heads}")
+    layer_schedule = [
+        {"mechanism": "iha", "window": window, "num_pseudo_heads": pseudo_heads[index]}
+        if index in chosen
+        else {"mechanism": "multihead", "window": window, "num_pseudo_heads": 1}
+        for index, window in enumerate(_windows(source))
+    ]
+    bias = True if model_type == "qwen2" else bool(getattr(source, "attention_bias", False))
+    return IHAConfig(
+        **{name: getattr(source, name) for name in _SAME},
+        head_dim=getattr(source, "head_dim", None),
+        attention_bias=bias,
+        attention_out_bias=False if model_type == "qwen2" else None,
+        mlp_bias=bool(getattr(source, "mlp_bias", False)),
+        qk_norm=model_type == "qwen3",
+        gated_mlp=True,
+        attention="iha",
+        num_pseudo_heads=num_pseudo_heads,
+        layer_schedule=layer_schedule,
+        causal=causal,
+        collapse=collapse,
+        rope_positions="token",  # virtual positions would turn the copies of a key apart: not the same function
+        mixing_init="warm_start",
+        converted_from=raw,
+    )
+
+
+def from_iha(config: IHAConfig) -> dict[str, Any]:
+    """A config.json of the plain architecture that this configuration is, mixing left aside."""
+    assert config.layer_schedule is not None and config.layer_types is not None
+    if not config.gated_mlp:
+        raise ValueError("gated_mlp=False: none of the known architectures has a feed-forward without a gate")
+    windows = [layer["window"] for layer in config.layer_schedule]
+    if len(set(windows) - {None}) > 1:
+        raise ValueError(f"windows of several sizes cannot be exported: {windows}")
+    model_type = (config.converted_from or {}).get("model_type") or _plain_type(config, windows)
+    raw = {name: getattr(config, name) for name in _SAME if name != "dtype"}
+    raw |= {"model_type": model_type, "architectures": [ARCHITECTURES[model_type]], "head_dim": config.head_dim}
+    if config.dtype is not None:
+        raw["dtype"] = str(config.dtype).removeprefix("torch.")
+    if model_type in ("llama", "qwen3"):
+        raw["attention_bias"] = config.attention_bias
+    if model_type == "llama":
+        raw["mlp_bias"] = config.mlp_bias
+    if model_type == "mistral":
+        raw["sliding_window"] = windows[0]
+    if model_type in ("qwen2", "qwen3"):
+        raw |= {"layer_types": ["full_attention" if w is None else "sliding_attention" for w in windows]}
+        raw |= {"use_sliding_window": any(windows), "sliding_window": max(w or 0 for w in windows) or None}
+    return raw
+
+
+def _plain_type(config: IHAConfig, windows: list[int | None]) -> str:
+    out_bias = config.attention_bias if config.attention_out_bias is None else config.attention_out_bias
+    if config.qk_norm and out_bias == config.attention_bias and not config.mlp_bias:
+        return "qwen3"
+    if config.attention_bias and not out_bias and not config.qk_norm and not config.mlp_bias:
+        return "qwen2"
+    if not config.qk_norm and out_bias == config.attention_bias:
+        if not any(windows):
+            return "llama"
+        if None not in windows and not config.attention_bias and not config.mlp_bias:
+            return "mistral"
+    raise ValueError("no known architecture has this combination of biases, QK-norm and windows")
+
+
+def _windows(source: Any) -> list[int | None]:
+    """In tokens, itself included, as here."""
+    window, L = getattr(source, "sliding_window", None), source.num_hidden_layers
+    if source.model_type == "mistral":
+        return [window] * L
+    layer_types = getattr(source, "layer_types", None) or ["full_attention"] * L
+    return [window if kind == "sliding_attention" else None for kind in layer_types]
+
+
+def _chosen(layers: list[int] | None, schedule: str, L: int) -> set[int]:
+    if schedule not in ("all", "4:1"):
+        raise ValueError(f"schedule must be 'all' or '4:1', got {schedule!r}")
+    if layers is None:
+        return {index for index in range(L) if schedule == "all" or index % 5 != 4}
+    if wrong := [index for index in layers if not 0 <= index < L]:
+        raise ValueError(f"the model has layers 0 to {L - 1}, there is no layer {wrong[0]}")
+    return set(layers)

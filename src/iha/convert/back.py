@@ -1,0 +1,123 @@
+"""From an IHA checkpoint back to a plain one, where its mixing is linear in the heads and so folds into projections.
+
+With P = 1 that is always so. With P > 1 it is so while the pseudo-heads of a token share one key and one query: the row
+gives its P copies equal weight, which averages the pseudo-values. Anything else is refused: it is another function.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from iha.convert.architectures import from_iha
+from iha.convert.checkpoint import (
+    Checkpoint,
+    check_shapes,
+    complete_or_absent,
+    copy_companions,
+    open_checkpoint,
+    write_shards,
+)
+from iha.convert.forward import _MIXING
+from iha.models import IHAConfig, IHAForCausalLM
+
+
+def export(source: str | os.PathLike, destination: str | os.PathLike) -> dict:
+    """Write an IHA checkpoint as the architecture it came from (or is), and return its config.json.
+
+    Checked before anything is written; the destination appears complete or not at all.
+    """
+    checkpoint = open_checkpoint(source)
+    if checkpoint.config.get("model_type") != IHAConfig.model_type:
+        raise ValueError(f"{checkpoint.directory} is no IHA checkpoint: model_type {checkpoint.config.get('model_type')!r}")
+    config = IHAConfig(**{k: v for k, v in checkpoint.config.items() if k not in ("model_type", "auto_map")})
+    for index, layer in enumerate(config.layer_schedule or []):
+        if layer["mechanism"] not in ("iha", "multihead"):
+            raise ValueError(f"layer {index} is {layer['mechanism']}, which no plain architecture computes")
+    raw = from_iha(config)
+    with torch.device("meta"):
+        model = IHAForCausalLM(config)
+    expected = {n: tuple(p.shape) for n, p in model.state_dict().items()}
+    check_shapes(checkpoint.shapes, expected, bool(config.tie_word_embeddings))
+    mixing = _all_mixing(checkpoint)
+    folds = {index: _fold(config, index, mixing[index]) for index in mixing}
+    with complete_or_absent(destination) as directory:
+        write_shards(directory, _plain(checkpoint, config, folds))
+        copy_companions(checkpoint.directory, directory)
+        (directory / "config.json").write_text(json.dumps(raw, indent=2, sort_keys=True) + "\n")
+    return raw
+
+
+Fold = dict[str, Tensor | None]  # projection name to the matrix over heads that it absorbs; None for the identity
+
+
+def _fold(config: IHAConfig, index: int, mixing: dict[str, Tensor]) -> Fold:
+    """q_proj (H, H), k_proj and v_proj (G, G): [head, source head]; o_proj (H, H): [head, source head]."""
+    alpha_q, alpha_k, alpha_v, R = (mixing[name].double() for name in _MIXING)
+    H, P = alpha_q.shape[0], alpha_q.shape[2]
+    # (H, H, P): [head, source head, pseudo-head]; a per-head R is the block-diagonal case.
+    R = torch.diag_embed(R.t()).permute(1, 2, 0) if config.collapse == "per_head" else R.unflatten(1, (H, P))
+    used = R.abs().amax(dim=(0, 1)) > 0  # (P,): which pseudo-heads reach the output
+    if P > 1:
+        if config.rope_positions == "virtual":
+            raise ValueError(f"layer {index}: rope_positions='virtual' turns its {P} pseudo-heads apart; it cannot be folded")
+        if not bool((alpha_k == alpha_k[:, :, :1]).all()) or len(alpha_q[:, :, used].unique(dim=2).unbind(2)) > 1:
+            raise ValueError(f"layer {index}: its {P} pseudo-heads have learned apart; their mixing cannot be folded")
+        if config.causal == "virtual" and bool(used[:-1].any()):
+            raise ValueError(f"layer {index}: pseudo-heads before the last reach the output under virtual causality")
+    last_used = int(used.nonzero().max()) if bool(used.any()) else 0
+    matrices = {
+        "q_proj": alpha_q[:, :, last_used].t(),
+        "k_proj": alpha_k[:, :, 0].t(),
+        "v_proj": alpha_v.mean(dim=2).t(),
+        "o_proj": R.sum(dim=2),
+    }
+    fold: Fold = {n: None if _is_identity(m, mixing["alpha_v"].dtype) else m for n, m in matrices.items()}
+    if config.qk_norm and (fold["q_proj"] is not None or fold["k_proj"] is not None):
+        raise ValueError(f"layer {index}: QK-norm stands between the projections and their mixing; it cannot be folded")
+    return fold
+
+
+def _is_identity(matrix: Tensor, dtype: torch.dtype) -> bool:
+    """Up to the rounding of P numbers that add up to it: then the projection is left exactly as it is."""
+    eye = torch.eye(matrix.shape[0], dtype=matrix.dtype)
+    return bool((matrix - eye).abs().max() <= 4 * torch.finfo(dtype).eps)
+
+
+def _plain(checkpoint: Checkpoint, config: IHAConfig, folds: dict[int, Fold]) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    for shard in checkpoint.shards:
+        tensors = {n: t for n, t in checkpoint.load(shard).items() if n.split(".")[-1] not in _MIXING}
+        for name, tensor in tensors.items():
+            parts = name.split(".")
+            if "self_attn" not in parts or parts[-2] not in ("q_proj", "k_proj", "v_proj", "o_proj"):
+                continue
+            matrix = folds.get(int(parts[2]), {}).get(parts[-2])
+            if matrix is None or (parts[-2] == "o_proj" and parts[-1] == "bias"):
+                continue
+            tensors[name] = _absorbed(tensor, matrix, out=parts[-2] == "o_proj")
+        yield shard, tensors
+
+
+def _absorbed(weight: Tensor, matrix: Tensor, out: bool) -> Tensor:
+    """A projection (heads*D, E) or its bias, or the output projection (E, heads*D), with heads combined by the matrix."""
+    heads = matrix.shape[0]
+    if out:  # out_h = sum over m of matrix[h, m] * o_m
+        folded = torch.einsum("ehd,hm->emd", weight.double().unflatten(1, (heads, -1)), matrix).flatten(1)
+    else:  # q_h = sum over m of matrix[h, m] * q_m
+        folded = torch.einsum("hm,md...->hd...", matrix, weight.double().unflatten(0, (heads, -1))).flatten(0, 1)
+    return folded.to(weight.dtype)
+
+
+def _all_mixing(checkpoint: Checkpoint) -> dict[int, dict[str, Tensor]]:
+    """By layer. Small, unlike everything else, so all at once."""
+    from safetensors import safe_open
+
+    mixing: dict[int, dict[str, Tensor]] = {}
+    for shard, shapes in checkpoint.shards.items():
+        with safe_open(checkpoint.directory / shard, framework="pt") as file:
+            for name in shapes:
+                if name.split(".")[-1] in _MIXING:
+                    mixing.setdefault(int(name.split(".")[2]), {})[name.split(".")[-1]] = file.get_tensor(name)
+    return mixing

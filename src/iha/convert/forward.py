@@ -1,0 +1,132 @@
+"""From a plain checkpoint to an IHA model that computes the same: alpha and R start warm, everything else is copied."""
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from iha.convert.architectures import to_iha
+from iha.convert.checkpoint import (
+    Checkpoint,
+    check_shapes,
+    complete_or_absent,
+    copy_companions,
+    open_checkpoint,
+    write_shards,
+)
+from iha.layers.interleaved import InterleavedHeadAttention
+from iha.models import IHAConfig, IHAForCausalLM
+from iha.models.remote_code import write_stub
+
+_MIXING = ("alpha_q", "alpha_k", "alpha_v", "collapse")
+_FIRST_OF_LAYER = re.compile(r"model\.layers\.(\d+)\.self_attn\.q_proj\.weight")
+
+
+def from_pretrained(
+    source: str | os.PathLike,
+    num_pseudo_heads: int | list[int] = 2,
+    *,
+    layers: list[int] | None = None,
+    schedule: str = "all",
+    causal: str = "token",
+    collapse: str = "per_head",
+    seed: int = 0,
+    dtype: torch.dtype | None = None,
+) -> IHAForCausalLM:
+    """Load a Llama, Mistral, Qwen2 or Qwen3 checkpoint as an IHA model with the same logits at step 0.
+
+    Its pseudo-heads learn apart from the first step on: values are perturbed so that the perturbations cancel in the
+    output and not in the gradients.
+
+    Args:
+        source: a checkpoint directory with safetensors, or a repository on the Hub.
+        num_pseudo_heads, layers, schedule, causal, collapse: see `iha.convert.architectures.to_iha`.
+        seed: of the perturbations.
+        dtype: of the model; None, that of the checkpoint.
+    """
+    checkpoint, config = _plan(source, num_pseudo_heads, layers, schedule, causal, collapse)
+    with torch.device("meta"):
+        model = IHAForCausalLM(config)
+    model = model.to_empty(device="cpu").to(dtype or config.dtype or torch.float32)
+    model.model.rotary_emb.inv_freq = model.model.rotary_emb.frequencies()[0]
+    for _, tensors in _converted(checkpoint, config, seed):
+        model.load_state_dict(tensors, strict=False)
+    model.tie_weights()
+    return model.eval()
+
+
+def convert(
+    source: str | os.PathLike,
+    destination: str | os.PathLike,
+    num_pseudo_heads: int | list[int] = 2,
+    *,
+    layers: list[int] | None = None,
+    schedule: str = "all",
+    causal: str = "token",
+    collapse: str = "per_head",
+    seed: int = 0,
+) -> IHAConfig:
+    """As `from_pretrained`, from directory to directory, with one shard in memory at a time.
+
+    Everything is checked before anything is written, and the destination appears complete or not at all.
+    """
+    checkpoint, config = _plan(source, num_pseudo_heads, layers, schedule, causal, collapse)
+    with complete_or_absent(destination) as directory:
+        write_shards(directory, _converted(checkpoint, config, seed))
+        copy_companions(checkpoint.directory, directory)
+        config.architectures = ["IHAForCausalLM"]
+        config.save_pretrained(directory)
+        write_stub(directory)
+    return config
+
+
+def _plan(source: str | os.PathLike, P: int | list[int], *options: Any) -> tuple[Checkpoint, IHAConfig]:
+    checkpoint = open_checkpoint(source)
+    layers, schedule, causal, collapse = options
+    config = to_iha(
+        checkpoint.config, num_pseudo_heads=P, layers=layers, schedule=schedule, causal=causal, collapse=collapse
+    )
+    with torch.device("meta"):
+        model = IHAForCausalLM(config)
+    expected = {n: tuple(p.shape) for n, p in model.state_dict().items() if n.split(".")[-1] not in _MIXING}
+    check_shapes(checkpoint.shapes, expected, bool(config.tie_word_embeddings))
+    return checkpoint, config
+
+
+def _converted(checkpoint: Checkpoint, config: IHAConfig, seed: int) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """The shards, with the mixing weights of a layer beside its query projection."""
+    for shard in checkpoint.shards:
+        tensors = checkpoint.load(shard)
+        tensors = {n: t for n, t in tensors.items() if not n.endswith("rotary_emb.inv_freq")}
+        if config.tie_word_embeddings:
+            tensors.pop("lm_head.weight", None)
+        for name in list(tensors):
+            if match := _FIRST_OF_LAYER.fullmatch(name):
+                tensors |= _mixing(config, int(match[1]), seed, tensors[name].dtype)
+        yield shard, tensors
+
+
+def _mixing(config: IHAConfig, layer_idx: int, seed: int, dtype: torch.dtype) -> dict[str, Tensor]:
+    assert config.layer_schedule is not None
+    layer = config.layer_schedule[layer_idx]
+    if layer["mechanism"] != "iha":
+        return {}
+    H, G = config.num_attention_heads, config.num_key_value_heads
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed * 1_000_003 + layer_idx)
+        fresh = InterleavedHeadAttention(
+            H, H, layer["num_pseudo_heads"], num_kv_heads=G, head_dim=1, init="warm_start",
+            causal=config.causal, collapse=config.collapse,  # type: ignore[arg-type]
+        )  # fmt: skip
+    prefix = f"model.layers.{layer_idx}.self_attn."
+    return {prefix + name: getattr(fresh, name).detach().to(dtype) for name in _MIXING}
+
+
+def num_parameters_added(config: IHAConfig) -> int:
+    """Mixing weights, over all layers."""
+    assert config.layer_schedule is not None
+    tensors = (t for index in range(config.num_hidden_layers) for t in _mixing(config, index, 0, torch.float32).values())
+    return sum(t.numel() for t in tensors)

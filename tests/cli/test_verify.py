@@ -16,7 +16,7 @@ runner = CliRunner()
 
 
 def test_one_check_prints_a_table_and_writes_its_results(tmp_path) -> None:
-    result = runner.invoke(app, ["--only", "flops", "--out", str(tmp_path)], terminal_width=200)
+    result = runner.invoke(app, ["--only", "flops", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "FAILS" not in result.output
     assert "0 fail" in result.output

@@ -28,6 +28,8 @@ def verify(
     from iha.theory.show import learned_table, show
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=180)  # a log file has room for the table
     try:
         settings = theory.Settings(only, n_max, k, seed)
     except ValueError as error:

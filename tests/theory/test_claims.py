@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from iha.theory.claims import holds, largest_error, refuted
+from iha.theory.claims import holds, largest_error, refuted, smallest, summed, worst
 from iha.theory.memory import available_bytes, require
 
 
@@ -48,3 +48,15 @@ def test_too_large_is_refused_with_the_number_of_bytes() -> None:
     with pytest.raises(ValueError, match=f"a thing needs about {need:,} bytes"):
         require(need, "a thing")
     require(1, "a thing")
+
+
+def test_nan_is_never_dropped() -> None:
+    assert worst([1.0, 3.0, 2.0]) == 3.0
+    assert smallest([1.0, 3.0, 2.0]) == 1.0
+    assert math.isnan(worst([1e-16, math.nan]))
+    assert math.isnan(smallest([math.nan, 1.0]))
+
+
+def test_counts_of_several_sizes_must_agree_one_by_one() -> None:
+    assert summed([(1, 1), (2, 2)]) == {"formula": 3, "allocated": 3, "condition": True}
+    assert summed([(1, 2), (2, 1)]) == {"formula": 3, "allocated": 3, "condition": False}

@@ -2,8 +2,9 @@
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 from torch import Tensor
 
@@ -84,6 +85,29 @@ def refuted(
     """A statement that is wrong as printed: the error is at least this large, or the count differs."""
     wrong = (error is None or error >= at_least) and (formula is None or formula != allocated)
     return Claim(theorem, claim, where, checked, wrong and condition, "false", error, formula, allocated, erratum)
+
+
+def summed(counts: list[tuple[int, int]]) -> "ParameterCounts":
+    """(formula, allocated) of several sizes as one row: their sums, and the condition that every pair agrees."""
+    agree = all(formula == allocated for formula, allocated in counts)
+    return {"formula": sum(f for f, _ in counts), "allocated": sum(a for _, a in counts), "condition": agree}
+
+
+class ParameterCounts(TypedDict):
+    formula: int
+    allocated: int
+    condition: bool
+
+
+def worst(errors: Iterable[float]) -> float:
+    """The largest; NaN if any is (Python's `max` would drop it, and a claim would hold on what was never computed)."""
+    found = list(errors)
+    return math.nan if any(math.isnan(e) for e in found) else max(found)
+
+
+def smallest(errors: Iterable[float]) -> float:
+    """The smallest; NaN if any is."""
+    return -worst(-e for e in errors)
 
 
 def largest_error(got: Tensor, want: Tensor) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from iha.theory.claims import MACHINE, Claim, holds, refuted
+from iha.theory.claims import MACHINE, Claim, holds, refuted, worst
 from iha.theory.layer import Layer
 from iha.theory.memory import require
 from iha.theory.polynomial_filters import (
@@ -144,7 +144,7 @@ def check(seed: int = 0, k: int | None = None) -> Iterator[Claim]:
         yield holds(
             "bound", "the best (k − 1)-head layer, built and run, leaves just that", "(ours; sharpens Theorem 1)",
             f"{name}: closed form {few:.1e}, run {built[0]:.1e}; k heads {built[1]:.1e}",
-            error=max(abs(built[0] - few), built[1]), tolerance=MACHINE, condition=few > 1e-6,
+            error=worst((abs(built[0] - few), built[1])), tolerance=MACHINE, condition=few > 1e-6,
         )  # fmt: skip
     H = ceil_sqrt(k)
     ranks = [iha_attention_rank(h, p, 12, seed) for h, p in ((1, 3), (2, 2), (2, 5), (3, 3))]

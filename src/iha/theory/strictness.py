@@ -12,7 +12,7 @@ from torch import Tensor
 
 from iha.ops import reference
 from iha.ops.interleaved import interleaved_head_attention
-from iha.theory.claims import MACHINE, Claim, holds, largest_error, refuted
+from iha.theory.claims import MACHINE, Claim, holds, largest_error, refuted, worst
 from iha.theory.layer import Layer, Mixing, Operator, select_pseudo_head
 from iha.theory.superset import random_layer
 
@@ -101,13 +101,13 @@ def check(seed: int = 0) -> Iterator[Claim]:
         ]
         yield holds(
             "strictness", "MHA is linear on repeated tokens", WHERE, f"{name}: f(x+y) − f(x) − f(y), N = 1, 2, 9",
-            error=max(gaps), tolerance=MACHINE,
+            error=worst(gaps), tolerance=MACHINE,
         )  # fmt: skip
         errors = [law_error(2, causal=c, operator=operator, seed=seed) for c in (None, "token")]
         errors.append(law_error(2, causal="virtual", select=1, operator=operator, seed=seed))
         yield holds(
             "strictness", "an IHA layer with P = 2 computes tanh(⟨q,k⟩/√D)·v", WHERE, f"{name}: all three masks",
-            error=max(errors), tolerance=MACHINE, erratum="E1",
+            error=worst(errors), tolerance=MACHINE, erratum="E1",
         )  # fmt: skip
     corrected = with_mixing(base, signed_mixing(3, 2, "corrected"))
     yield holds(
@@ -115,7 +115,7 @@ def check(seed: int = 0) -> Iterator[Claim]:
         condition=additivity_gap(corrected, 4, causal=None, operator=ref, seed=seed) > 0.1, erratum="E1",
     )  # fmt: skip
     printed = with_mixing(base, signed_mixing(3, 2, "printed"))
-    gap = max(additivity_gap(printed, 4, causal=c, operator=ref, seed=seed) for c in (None, "token", "virtual"))
+    gap = worst(additivity_gap(printed, 4, causal=c, operator=ref, seed=seed) for c in (None, "token", "virtual"))
     yield refuted(
         "strictness", "the appendix's construction (+V, +V) is nonlinear", "appendix B.1",
         f"its additivity gap is {gap:.1e}: it is linear", condition=gap <= MACHINE, erratum="E1",
@@ -123,7 +123,7 @@ def check(seed: int = 0) -> Iterator[Claim]:
     laws = [law_error(P, causal=None, seed=seed) for P in (2, 3, 4, 5)]
     yield holds(
         "strictness", "P > 2: 2 sinh s / (2 cosh s + P − 2), nonlinear for every P", "appendix B.1",
-        "P = 2..5, unused pseudo-heads at zero", error=max(laws), tolerance=MACHINE, erratum="E12",
+        "P = 2..5, unused pseudo-heads at zero", error=worst(laws), tolerance=MACHINE, erratum="E12",
     )  # fmt: skip
     three = with_mixing(base, signed_mixing(3, 3, "corrected"))
     x, _ = inputs(three, seed)

@@ -13,7 +13,7 @@ from torch import Tensor
 from iha.ops import reference
 from iha.ops.interleaved import interleaved_head_attention
 from iha.ops.reference import rotate
-from iha.theory.claims import MACHINE, Claim, holds, largest_error, refuted
+from iha.theory.claims import MACHINE, Claim, holds, largest_error, refuted, smallest, worst
 from iha.theory.layer import Layer, Mixing, Operator, identity_mixing
 
 WHERE = "Theorem 2, section 4.1, appendix B.1"
@@ -125,12 +125,12 @@ def check(seed: int = 0) -> Iterator[Claim]:
             yield holds(
                 "superset", f"M ⊆ P_P, {causal or 'no'} causality", WHERE,
                 f"{name}: P = 1..4, {reads}, with and without window and token RoPE",
-                error=max(errors), tolerance=MACHINE, erratum="E2" if causal == "virtual" else None,
+                error=worst(errors), tolerance=MACHINE, erratum="E2" if causal == "virtual" else None,
             )  # fmt: skip
     yield refuted(
         "superset", "reading pseudo-head 1 gives MHA (Algorithm 1, causal)", WHERE,
         "P = 2..4, causal interleaved sequence",
-        error=min(inclusion_error("virtual", 0, pseudo_heads=P, seed=seed) for P in (2, 3, 4)), at_least=0.05,
+        error=smallest(inclusion_error("virtual", 0, pseudo_heads=P, seed=seed) for P in (2, 3, 4)), at_least=0.05,
         erratum="E2",
     )  # fmt: skip
     virtual_rope = [
@@ -141,7 +141,7 @@ def check(seed: int = 0) -> Iterator[Claim]:
     ]
     yield refuted(
         "superset", "the construction gives MHA with RoPE at virtual positions", "section 4, RoPE remark",
-        "P = 2, 3, every mask, every pseudo-head", error=min(virtual_rope), at_least=0.01, erratum="E2",
+        "P = 2, 3, every mask, every pseudo-head", error=smallest(virtual_rope), at_least=0.01, erratum="E2",
     )  # fmt: skip
     yield refuted(
         "superset", "Definition 3 is equivalent to Algorithm 1", "section 4, Definition 3",

@@ -62,7 +62,12 @@ class Settings:
 
     def command(self, train: bool = False) -> str:
         parts = ["iha", "verify"]
-        for flag, value in (("--only", self.only), ("--n-max", self.n_max), ("--k", self.k)):
+        for flag, value in (
+            ("--only", self.only),
+            ("--n-max", self.n_max),
+            ("--k", self.k),
+            ("--seed", self.seed or None),
+        ):
             parts += [] if value is None else [flag, str(value)]
         return shlex.join(parts + (["--train"] if train else []))
 

@@ -134,6 +134,15 @@ def test_decoding_equals_the_whole_forward(name: str, window: int | None, prefix
     assert cache.num_tokens_kept == (N if window is None else window - 1)
 
 
+@pytest.mark.parametrize("window", [(2, 4), (4, 2), (None, 2)])
+def test_decoding_with_two_windows_keeps_the_longer(window: tuple[int | None, int]) -> None:
+    layer = build("simplicial", window=window).requires_grad_(False)
+    x, cache = torch.randn(2, 7, E, dtype=torch.float64), KVCache()
+    steps = [layer(x[:, t : t + 1], cache=cache) for t in range(7)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), layer(x), atol=1e-12, rtol=0)
+    assert cache.num_tokens_kept == (7 if None in window else 3)
+
+
 @pytest.mark.parametrize("name", CACHED)
 def test_left_padded_decoding_equals_unpadded(name: str) -> None:
     N, pad = 8, 3

@@ -7,8 +7,8 @@
     out    = U v, then a norm per head with (1 - lambda_init)
 
 Masking twice is what keeps it causal: with 0 before the convolution, so that no invisible logit flows into a visible
-one, and with -inf after it. Rows of other documents and of padding are left out of the sum over a, too: their own
-logits are visible to *them*, and would leak into the first cq - 1 rows of the next document.
+one, and with -inf after it. Rows of other documents are left out of the sum over a, too: their own logits are visible
+to *them*, and would leak into the first cq - 1 rows of the next document. (Rows of padding are zeros.)
 
 The fast form goes by blocks of queries with a halo of cq - 1 rows: memory O(N · chunk), forward and backward.
 """
@@ -60,8 +60,10 @@ def multi_token_attention(
         for back in range(cq):
             source = logits[:, :, cq - 1 - back : cq - 1 - back + count]  # the rows `back` before these
             term = F.conv2d(source, kernel[:, None, back : back + 1], groups=H)  # (B, H, queries, keys)
-            same = _same(rows.queries[1] - count, rows.queries[1], back, key_padding_mask, document_ids)
-            mixed = mixed + (term if same is None else term * same[:, None, :, None])
+            if document_ids is not None:
+                same = _same_document(rows.queries[1] - count, rows.queries[1], back, document_ids)
+                term = term * same[:, None, :, None]
+            mixed = mixed + term
         weights = mixed.masked_fill(hidden[:, :, rows.halo :], -torch.inf).softmax(dim=-1)
         weights = _mix_groups(weights, heads).to(v.dtype)
         return (weights @ v).transpose(1, 2)  # (B, queries, H, D)
@@ -104,8 +106,8 @@ def multi_token_attention_reference(
         for tap in range(ck):
             i, j = token - back, token + tap - (ck - 1) // 2
             inside = ((i >= 0)[:, None] & ((j >= 0) & (j < N))[None])[None]  # (1, N, N)
-            same = _same(0, N, back, key_padding_mask, document_ids)
-            inside = inside if same is None else inside & same[:, :, None]
+            if document_ids is not None:
+                inside = inside & _same_document(0, N, back, document_ids)[:, :, None]
             shifted = logits[:, :, i.clamp(0)][..., j.clamp(0, N - 1)] * inside[:, None]
             mixed = mixed + key_query_kernel[:, back, tap, None, None] * shifted
     weights = mixed.masked_fill(~visible[:, None], -torch.inf).softmax(dim=-1)
@@ -127,25 +129,11 @@ def _mix_groups(weights: Tensor, head_kernel: Tensor) -> Tensor:
     return (head_kernel.mT @ grouped).flatten(1, 2).unflatten(2, weights.shape[2:])
 
 
-def _same(
-    start: int, stop: int, back: int, key_padding_mask: Tensor | None, document_ids: Tensor | None
-) -> Tensor | None:
-    """(B, stop - start) bool: is the token `back` before each of these real, and of the same document?
-
-    None where nothing can differ. Tokens before the first count as alike: their logits are zeros anyway.
-    """
-    if back == 0 or (key_padding_mask is None and document_ids is None):
-        return None
-    any_mask = key_padding_mask if key_padding_mask is not None else document_ids
-    assert any_mask is not None
-    token = torch.arange(start, stop, device=any_mask.device)
-    before = (token - back).clamp(0)
-    same = torch.ones((any_mask.shape[0], stop - start), dtype=torch.bool, device=any_mask.device)
-    if key_padding_mask is not None:
-        same = same & key_padding_mask[:, before] & key_padding_mask[:, token]
-    if document_ids is not None:
-        same = same & (document_ids[:, before] == document_ids[:, token])
-    return same
+def _same_document(start: int, stop: int, back: int, document_ids: Tensor) -> Tensor:
+    """(B, stop - start) bool: is the token `back` before each of these of the same document?"""
+    token = torch.arange(start, stop, device=document_ids.device)
+    # Before the first token there are zeros, whatever this says of them.
+    return document_ids[:, (token - back).clamp(0)] == document_ids[:, token]
 
 
 def _check_kernels(q: Tensor, k: Tensor, key_query_kernel: Tensor, head_kernel: Tensor) -> None:

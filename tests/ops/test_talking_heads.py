@@ -68,3 +68,14 @@ def test_bad_mixes_and_blocks_are_named() -> None:
         talking_heads_attention(q, k, v, eye, eye[:3])
     with pytest.raises(ValueError, match=r"chunk.*0"):
         talking_heads_attention(q, k, v, eye, eye, chunk=0)
+
+
+def test_sums_over_blocks_are_not_rounded_to_bfloat16() -> None:
+    """200 blocks of one query against one block: the gradients of the mixes differ by their last bit at most."""
+    q, k, v = (t.bfloat16() for t in heads(N=200))
+    grads = []
+    for chunk in (1, 200):
+        mixes = [torch.eye(4, dtype=torch.bfloat16, requires_grad=True) for _ in range(2)]
+        talking_heads_attention(q, k, v, *mixes, chunk=chunk).float().square().sum().backward()
+        grads.append(torch.stack([mix.grad.double() for mix in mixes if mix.grad is not None]))
+    torch.testing.assert_close(*grads, atol=0, rtol=2 * torch.finfo(torch.bfloat16).eps)

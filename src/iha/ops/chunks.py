@@ -121,6 +121,8 @@ class _ByQueryRows(torch.autograd.Function):
             where: list[tuple[slice, ...]] = [(slice(None), q_rows), *[(slice(None), key_rows)] * plan.num_keys]
             where += [()] * (len(tensors) - len(where))  # the weights, whole
             parts = [t[w].detach() for t, w in zip(tensors, where, strict=True)]
+            # The weights, too: they get a share from every block, and each would be rounded.
+            parts[1 + plan.num_keys :] = [t.to(wide(t.dtype)) for t in parts[1 + plan.num_keys :]]
             learning = [part.requires_grad_() for part, w in zip(parts, wanted, strict=True) if w]
             with torch.enable_grad():
                 block = plan.evaluate(rows, parts[0], parts[1:])

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from iha.ops import reference
-from iha.ops.decoding import decode_interleaved, visible_to_newest
+from iha.ops.decoding import decode_interleaved, decoding_bias, decoding_rotary, fold_mixing, visible_to_newest
 from iha.ops.interleaved import interleaved_head_attention
-from iha.ops.rotary import rotary_table, turn
+from iha.ops.rotary import rotary_table, turn, turn_wide, widened
 from iha.ops.visibility import Visibility
 
 THETA = 100.0
@@ -36,13 +36,17 @@ def test_last_row_of_the_reference(causal: str, rope_positions: str | None, wind
         q, k, v, *mixing, causal=causal, window=window, key_padding_mask=padding,
         rope_theta=None if rope_positions is None else THETA, rope_positions=rope_positions or "token",
     )[:, -1:]  # fmt: skip
-    pseudo_rotary = rotary_table(torch.arange(P), D, THETA, q.dtype) if rope_positions == "virtual" else None
-    if rope_positions is not None:
-        q, k = (_prerotated(t, P if rope_positions == "virtual" else 1) for t in (q, k))
+    rotary = None
+    if rope_positions == "virtual":  # the query is turned in the step itself
+        k = _prerotated(k, P)
+        rotary = widened(*rotary_table(decoding_rotary(torch.tensor([N - 1]), P), D, THETA, q.dtype))
+    elif rope_positions == "token":
+        q, k = _prerotated(q, 1), _prerotated(k, 1)
     first = 0 if window is None else N - 1 - rule.reach_back
     visible = visible_to_newest(rule, N - 1, first, N - first, padding[:, first:], q.device)
-    kept = slice(first, None)
-    out = decode_interleaved(q[:, -1:], k[:, kept], v[:, kept], *mixing, visible=visible, pseudo_rotary=pseudo_rotary)
+    kept, folded = slice(first, None), fold_mixing(*mixing, scale=D**-0.5)
+    bias = decoding_bias(visible, 4, q.dtype)
+    out = decode_interleaved(q[:, -1:], k[:, kept], v[:, kept], folded, bias=bias, rotary=rotary)
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -53,7 +57,8 @@ def test_tokens_yet_to_come_are_not_seen() -> None:
     expected = reference.interleaved_head_attention(q, k, v, *mixing, causal="virtual")[:, -1:]
     k, v = (torch.cat((t, torch.full((1, 3, 4, D), 9e9, dtype=t.dtype)), dim=1) for t in (k, v))
     visible = visible_to_newest(Visibility("virtual", None, P), torch.tensor(N - 1), 0, N + 3, None, q.device)
-    out = decode_interleaved(q[:, -1:], k, v, *mixing, visible=visible)
+    bias = decoding_bias(visible, 4, q.dtype)
+    out = decode_interleaved(q[:, -1:], k, v, fold_mixing(*mixing, scale=D**-0.5), bias=bias)
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -68,3 +73,9 @@ def test_pseudo_rotary_is_virtual_rope(window: int | None) -> None:
         window=window, pseudo_rotary=rotary_table(torch.arange(P), D, THETA, q.dtype),
     )  # fmt: skip
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_turn_wide_is_turn() -> None:
+    x, table = torch.randn(2, 5, 3, 8), rotary_table(torch.arange(5), 8, THETA, torch.float32)
+    cos, sin = (t.unsqueeze(-2) for t in widened(*table))
+    torch.testing.assert_close(turn_wide(x, cos, sin), turn(x, *table))

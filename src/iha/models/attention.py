@@ -19,11 +19,18 @@ from iha.layers.multihead import MultiHeadAttention
 from iha.layers.talking_heads import TalkingHeadsAttention
 from iha.models.configuration import IHAConfig
 from iha.models.rotary import IHARotaryEmbedding, Table
-from iha.ops.decoding import decode_interleaved, visible_to_newest
+from iha.ops.decoding import (
+    FoldedMixing,
+    decode_interleaved,
+    decoding_bias,
+    decoding_rotary,
+    fold_mixing,
+    visible_to_newest,
+)
 from iha.ops.inputs import zero_padding
 from iha.ops.interleaved import interleaved_head_attention
 from iha.ops.mixing import collapse_pseudo_heads, mix
-from iha.ops.rotary import turn
+from iha.ops.rotary import turn_wide, widened
 from iha.ops.visibility import Visibility
 from iha.ops.weights import attend_with_weights
 
@@ -35,8 +42,9 @@ BACKENDS = {"eager": "auto", "sdpa": "auto", "flex_attention": "flex", "flash_at
 class Context:
     """What all layers of one forward share."""
 
-    tables: dict[int, Table]  # cos and sin at positions n*P, by P
-    pseudo_rotary: dict[int, Table]  # cos and sin of the offsets 0..P-1, by P
+    tables: dict[int, Table]  # at positions n*P, by P, widened: (1 or B, N, 1, D)
+    pseudo_rotary: dict[int, Table]  # of the offsets 0..P-1, by P: (P, D/2)
+    decoding_rotary: dict[int, Table]  # of one new token, by P, widened: (1 or B, P, P, 1, D), after the head axis
     padding: Tensor | None  # (B, tokens so far) bool, True = a real token
     document_ids: Tensor | None  # (B, N)
     implementation: str  # attn_implementation
@@ -52,9 +60,13 @@ class Context:
         document_ids: Tensor | None,
     ) -> "Context":
         strides = {rotary_stride(config, layer) for layer in config.layer_schedule or []}
-        tables = {P: rotary(positions * P) for P in strides}
-        offsets = {P: rotary.offsets(torch.arange(P, device=positions.device)) for P in strides if P > 1}
-        return cls(tables, offsets, padding, document_ids, config._attn_implementation or "sdpa")
+        tables = {P: widened(*rotary((positions * P).unsqueeze(-1))) for P in strides}
+        offsets, decoding = {}, {}
+        for P in strides - {1}:
+            offsets[P] = rotary.offsets(torch.arange(P, device=positions.device))
+            if positions.shape[1] == 1:
+                decoding[P] = widened(*rotary(decoding_rotary(positions, P)))
+        return cls(tables, offsets, decoding, padding, document_ids, config._attn_implementation or "sdpa")
 
     @property
     def backend(self) -> str:
@@ -83,7 +95,9 @@ class CachedAttention(SelfAttention):
         """x (B, Nq, E) to (B, Nq, E) and, with attn_implementation="eager", the attention weights."""
         B, Nq, _ = x.shape
         q, k, v = self.project(x)
-        q, k = turn(q, *context.tables[self.stride]), turn(k, *context.tables[self.stride])
+        # One new token with pseudo-heads at positions of their own: its query is turned for each, when it has them.
+        late = cache is not None and Nq == 1 and self.stride in context.decoding_rotary and context.implementation != "eager"
+        q, k = q if late else self.turned(q, context), self.turned(k, context)
         if cache is None:
             out, weights = self.attend_turned(q, k, v, context.padding_at(0, Nq), context)
             return self.o_proj(out.flatten(2)), weights
@@ -92,13 +106,16 @@ class CachedAttention(SelfAttention):
         k, v = cache.update(k.reshape(B, 1, Nq, -1), v.reshape(B, 1, Nq, -1), self.layer_idx)
         k, v = (t.view(B, -1, self.num_kv_heads, self.head_dim) for t in (k, v))
         if Nq == 1:
-            out, weights = self.decode(q, k, v, context, newest, first)
+            out, weights = self.decode(q, k, v, context, cache, newest, first)
         else:
             length = int(newest) + 1 - first  # a static cache has room for more
             out, weights = self.attend_turned(
                 q, k[:, :length], v[:, :length], context.padding_at(first, length), context
             )
         return self.o_proj(out.flatten(2)), weights
+
+    def turned(self, x: Tensor, context: Context) -> Tensor:
+        return turn_wide(x, *context.tables[self.stride])
 
     def attend_turned(
         self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, context: Context
@@ -108,7 +125,7 @@ class CachedAttention(SelfAttention):
         return self.attend(q, k, v, padding, context.document_ids), None
 
     def decode(
-        self, q: Tensor, k: Tensor, v: Tensor, context: Context, newest: int | Tensor, first: int
+        self, q: Tensor, k: Tensor, v: Tensor, context: Context, cache: Cache, newest: int | Tensor, first: int
     ) -> tuple[Tensor, Tensor | None]:
         """One new token. A static cache goes on beyond it: that room is moved to the front, where it is padding."""
         T = k.shape[1]
@@ -122,17 +139,21 @@ class CachedAttention(SelfAttention):
         return self.attend_turned(q, k[:, order], v[:, order], real, context)
 
     def visible(self, context: Context, newest: int | Tensor, first: int, T: int) -> Tensor | None:
-        """What the newest token sees of T in the buffer, (1 or B, P, P*T); None for everything. Shared between layers."""
+        """What the newest token sees of T in the buffer, as the layer's decoding takes it; None for everything."""
         rule: Visibility = self.visibility
         room = not isinstance(newest, int) or newest + 1 - first != T
         own_token_whole = rule.causal == "token" or rule.num_pseudo_heads == 1
         if not room and context.padding is None and own_token_whole and (rule.window is None or rule.window >= T):
             return None
-        key = (rule, first, T)
+        key = (type(self), rule, first, T)
         if key not in context.masks:
             padding = context.padding_at(first, T)
-            context.masks[key] = visible_to_newest(rule, newest, first, T, padding, self.o_proj.weight.device)
+            visible = visible_to_newest(rule, newest, first, T, padding, self.o_proj.weight.device)
+            context.masks[key] = self.mask_of(visible)
         return context.masks[key]
+
+    def mask_of(self, visible: Tensor) -> Tensor:  # (1 or B, P, P, T)
+        return visible
 
 
 class CachedInterleaved(CachedAttention, InterleavedHeadAttention):
@@ -158,13 +179,26 @@ class CachedInterleaved(CachedAttention, InterleavedHeadAttention):
         return out, None
 
     def decode(
-        self, q: Tensor, k: Tensor, v: Tensor, context: Context, newest: int | Tensor, first: int
+        self, q: Tensor, k: Tensor, v: Tensor, context: Context, cache: Cache, newest: int | Tensor, first: int
     ) -> tuple[Tensor, Tensor | None]:
         if context.implementation == "eager":
-            return super().decode(q, k, v, context, newest, first)
-        visible = self.visible(context, newest, first, k.shape[1])
-        rotary = context.pseudo_rotary.get(self.stride)
-        return decode_interleaved(q, k, v, *self._mixing, visible=visible, pseudo_rotary=rotary), None
+            return super().decode(q, k, v, context, cache, newest, first)
+        bias = self.visible(context, newest, first, k.shape[1])
+        rotary = context.decoding_rotary.get(self.stride)
+        return decode_interleaved(q, k, v, self.folded_mixing(cache, newest), bias=bias, rotary=rotary), None
+
+    def mask_of(self, visible: Tensor) -> Tensor:
+        return decoding_bias(visible, self.num_heads, self.alpha_q.dtype)
+
+    def folded_mixing(self, cache: Cache, newest: int | Tensor) -> FoldedMixing:
+        """For decoding. Kept with the cache, which is as good as the weights it was filled by."""
+        if torch.is_grad_enabled() or not isinstance(newest, int) or torch.compiler.is_compiling():
+            return fold_mixing(*self._mixing, scale=self.head_dim**-0.5)
+        kept, tokens = getattr(cache.layers[self.layer_idx], "folded_mixing", (None, -1))
+        if kept is None or tokens != newest:  # something other than this token came after the last
+            kept = fold_mixing(*self._mixing, scale=self.head_dim**-0.5)
+        cache.layers[self.layer_idx].folded_mixing = kept, newest + 1  # type: ignore[attr-defined]
+        return kept
 
 
 class CachedMultiHead(CachedAttention, MultiHeadAttention):
@@ -179,12 +213,11 @@ class CachedMultiHead(CachedAttention, MultiHeadAttention):
         )
 
     def decode(
-        self, q: Tensor, k: Tensor, v: Tensor, context: Context, newest: int | Tensor, first: int
+        self, q: Tensor, k: Tensor, v: Tensor, context: Context, cache: Cache, newest: int | Tensor, first: int
     ) -> tuple[Tensor, Tensor | None]:
         if context.implementation == "eager":
-            return super().decode(q, k, v, context, newest, first)
-        visible = self.visible(context, newest, first, k.shape[1])  # (1 or B, 1, T)
-        mask = None if visible is None else visible.unsqueeze(1)
+            return super().decode(q, k, v, context, cache, newest, first)
+        mask = self.visible(context, newest, first, k.shape[1])  # (1 or B, 1, 1, T)
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))  # (B, H or G, 1 or T, D)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
         return out.transpose(1, 2), None

@@ -2,54 +2,64 @@
 
 Pseudo-keys and -values are linear in the cached heads, so the mixing weights need not be applied to the T cached tokens
 at all: alpha_k moves to the query and alpha_v to the output, both of which are one token long. The cache is read twice
-in two matrix products over all heads at once, and nothing of size T*P*D is ever built.
+in two matrix products over all heads at once, and nothing of size T*P*D is ever built. RoPE moves likewise: turning key
+p' on by p' is turning the query back by p'.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from iha.ops.mixing import mix
-from iha.ops.rotary import turn
+from iha.ops.rotary import turn_wide
 from iha.ops.visibility import Visibility
+
+
+class FoldedMixing(NamedTuple):
+    """alpha and R in the form of the decoding step; the same for every token."""
+
+    query: Tensor  # (H*P*P*G, H): from the heads of the query to [h, p, p', m], one for every pseudo-key and source head
+    value: Tensor  # (G, 1, 1, 1, P*G): from [p', m] to the value of head g
+    collapse: Tensor  # (H, P) or (H, H*P)
+
+
+def fold_mixing(alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor, scale: float) -> FoldedMixing:
+    """From alpha_q (H, H, P), alpha_k and alpha_v (G, G, P) and R (H, P) or (H, H*P)."""
+    H, G, P = alpha_q.shape[0], alpha_k.shape[0], alpha_q.shape[2]
+    of_query = alpha_q.permute(1, 2, 0).reshape(G, H // G, P, 1, 1, H)  # [g, h in g, p, -, -, m']
+    of_key = alpha_k.permute(1, 2, 0).reshape(G, 1, 1, P, G, 1)  # [g, -, -, p', m, -]
+    query = (scale * of_query * of_key).reshape(H * P * P * G, H)
+    return FoldedMixing(query, alpha_v.permute(1, 2, 0).reshape(G, 1, 1, 1, P * G), collapse)
 
 
 def decode_interleaved(
     q: Tensor,  # (B, 1, H, D), the new token
     k: Tensor,  # (B, T, G, D), un-mixed, the new token among them
     v: Tensor,  # (B, T, G, D)
-    alpha_q: Tensor,  # (H, H, P)
-    alpha_k: Tensor,  # (G, G, P)
-    alpha_v: Tensor,  # (G, G, P)
-    collapse: Tensor,  # (H, P) or (H, H*P)
+    mixing: FoldedMixing,
     *,
-    visible: Tensor | None = None,  # (1 or B, P, P*T) bool, of (query p; key p', t); everything when None
-    pseudo_rotary: tuple[Tensor, Tensor] | None = None,  # cos and sin, (P, D/2) each, as for the whole operator
-    scale: float | None = None,
+    bias: Tensor | None = None,  # (1 or B, H*P*P, T), as of `decoding_bias`; everything is visible when None
+    rotary: tuple[Tensor, Tensor] | None = None,  # (..., P, P, 1, D) each, as of `decoding_rotary`
 ) -> Tensor:  # (B, 1, H, D)
     B, T, G, D = k.shape
-    H, P = q.shape[2], alpha_q.shape[2]
-    scale = D**-0.5 if scale is None else scale
-    q = mix(q, alpha_q).transpose(1, 2)  # (B, H, P, D)
-    q = _turned_for_each_key(q, *pseudo_rotary) if pseudo_rotary is not None else q.unsqueeze(3)  # (B, H, P, P or 1, D)
+    H, P = q.shape[2], mixing.value.shape[-1] // G
+    q = torch.bmm(mixing.query.expand(B, -1, -1), q.squeeze(1))  # (B, H*P*P*G, D)
+    if rotary is not None:
+        q = turn_wide(q.view(B, H, P, P, G, D), *rotary)
+    q, keys, values = q.view(B, H * P * P, G * D), k.flatten(2).mT, v.flatten(2)
+    scores = torch.bmm(q, keys) if bias is None else torch.baddbmm(bias, q, keys)  # (B, H*P*P, T)
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    weights = scores.view(B, H, P, P * T).softmax(dim=-1, dtype=wide).to(scores.dtype)  # over all pseudo-keys p', t
 
-    # alpha_k to the query: it meets source head m of a key directly, once for every pseudo-head p' of the key.
-    key_side = alpha_k.permute(1, 2, 0).mul(scale)[:, None, None, :, :, None]  # (g, 1, 1, p', m, 1)
-    q = q.view(B, G, H // G, P, -1, 1, D) * key_side  # (B, G, H/G, P, P, M, D)
-    scores = q.reshape(B, H * P * P, G * D) @ k.flatten(2).mT  # (B, H*P*P, T)
-    weights = _softmax(scores.view(B, H, P, P * T), visible)  # over all pseudo-keys p', t
-
-    per_head = collapse.shape == (H, P)
+    per_head = mixing.collapse.shape == (H, P)
     if per_head:
-        weights = collapse[:, None, :] @ weights  # (B, H, 1, P*T): R acts on outputs, so on weights just as well
+        weights = mixing.collapse[:, None, :] @ weights  # (B, H, 1, P*T): R acts on outputs, so on weights just as well
     rows = weights.shape[2]  # 1 or P
-    out = weights.view(B, H * rows * P, T) @ v.flatten(2)  # (B, H*rows*P', M*D)
-
-    # alpha_v to the output: sum over pseudo-head p' and source head m.
-    value_side = alpha_v.permute(1, 2, 0).reshape(G, 1, 1, 1, P * G)  # (g, 1, 1, 1, (p', m))
-    out = value_side @ out.view(B, G, H // G, rows, P * G, D)  # (B, G, H/G, rows, 1, D)
+    out = torch.bmm(weights.view(B, H * rows * P, T), values)  # (B, H*rows*P', M*D)
+    out = mixing.value @ out.view(B, G, H // G, rows, P * G, D)  # (B, G, H/G, rows, 1, D)
     if per_head:
         return out.view(B, 1, H, D)
-    return (collapse @ out.reshape(B, H * P, D)).unsqueeze(1)
+    return (mixing.collapse @ out.reshape(B, H * P, D)).unsqueeze(1)
 
 
 def visible_to_newest(
@@ -59,32 +69,33 @@ def visible_to_newest(
     tokens: int,  # T
     key_padding_mask: Tensor | None,  # (B, T) bool
     device: torch.device,
-) -> Tensor:  # (1 or B, P, P*T)
-    """What the newest token sees in a buffer of T tokens, laid out for `decode_interleaved`.
+) -> Tensor:  # (1 or B, P, P, T) bool: query p, key p' of token t
+    """What the newest token sees in a buffer of T tokens.
 
     The buffer may hold tokens that are yet to come (a static cache); token indices may be tensors, so that compiled code
     does not depend on them.
     """
     P = visibility.num_pseudo_heads
     p = torch.arange(P, device=device)
-    t = first + torch.arange(tokens, device=device)  # (T,)
     i = newest * P + p[:, None, None]  # (P, 1, 1)
-    j = t * P + p[:, None]  # (P, T)
-    visible = visibility(i, j)[None]  # (1, P, P, T)
-    if visibility.causal is None:
-        visible = visible & (j <= i)
+    j = (first + torch.arange(tokens, device=device)) * P + p[:, None]  # (P, T)
+    visible = visibility(i, j)[None]
     if key_padding_mask is not None:
         visible = visible & key_padding_mask[:, None, None, :] | (j == i)  # a padded query sees itself: no empty row
-    return visible.flatten(2)
+    return visible
 
 
-def _turned_for_each_key(q: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """q (B, H, P, D) to (B, H, P, P, D): turning key p' by p' is turning the query back by p'."""
-    q = turn(q.transpose(1, 2), cos, sin).transpose(1, 2)  # (B, H, P, D), by its own p
-    return turn(q[:, :, :, None, None], cos, -sin).squeeze(4)
+def decoding_bias(visible: Tensor, num_heads: int, dtype: torch.dtype) -> Tensor:
+    """`visible_to_newest` as `decode_interleaved` takes it, (1 or B, H*P*P, T)."""
+    bias = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
+    return bias.flatten(1, 2).repeat(1, num_heads, 1)
 
 
-def _softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
-    if visible is not None:
-        scores = scores.masked_fill(~visible[:, None], -torch.inf)
-    return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
+def decoding_rotary(positions: Tensor, num_pseudo_heads: int) -> Tensor:
+    """Where the query stands to each of its keys under virtual positions: (...) token positions n to (..., P, P, 1).
+
+    The keys have been turned to n*P, without their p'.
+    """
+    p = torch.arange(num_pseudo_heads, device=positions.device)
+    offsets = (p[:, None] - p)[:, :, None]  # (P, P, 1): p - p'
+    return positions[..., None, None, None] * num_pseudo_heads + offsets

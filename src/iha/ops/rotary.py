@@ -23,3 +23,14 @@ def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     cos, sin = cos.unsqueeze(-2), sin.unsqueeze(-2)  # (..., N, 1, D/2)
     first, second = x.to(cos.dtype).chunk(2, dim=-1)  # (..., N, H, D/2) each
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+
+
+def widened(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """A table (..., D/2) as `turn_wide` takes it, (..., D) each: the sign of the half-split is in the second."""
+    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+
+
+def turn_wide(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """`turn` by a widened table that broadcasts to x (..., D): a third of the calls, which is what decoding waits for."""
+    wide = x.to(cos.dtype)
+    return torch.addcmul(wide * cos, wide.roll(x.shape[-1] // 2, dims=-1), sin).to(x.dtype)

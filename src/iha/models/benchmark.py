@@ -1,0 +1,149 @@
+"""The model beside `LlamaForCausalLM` of the same width, depth, feed-forward and vocabulary: only attention differs.
+
+Ratios, not times: both models are measured in turn, round after round, and the best of each counts, so that a busy
+machine slows both alike.
+"""
+
+import gc
+import os
+import platform
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import CompileConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers.utils import logging
+
+from iha.models.cache import cache_bytes
+from iha.models.configuration import IHAConfig
+from iha.models.modeling import IHAForCausalLM
+from iha.models.presets import preset
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "hybrid": {},  # local IHA and global multi-head layers, 4:1
+    "all-iha": {"window": 0, "global_every": None},  # every layer IHA over the whole context
+}
+Progress = Callable[[str], None]
+
+
+def pair(name: str, variant: str, num_tokens: int, num_pseudo_heads: int, seed: int) -> tuple[IHAForCausalLM, LlamaForCausalLM]:
+    """An IHA model of this preset and the Llama beside it, both with Llama's gated feed-forward."""
+    if variant not in VARIANTS:
+        raise ValueError(f"variant must be one of {tuple(VARIANTS)}, got {variant!r}")
+    torch.manual_seed(seed)
+    options = {"gated_mlp": True, "hidden_act": "silu", "max_position_embeddings": num_tokens, "eos_token_id": None}
+    config = preset(name, num_pseudo_heads=num_pseudo_heads, **options, **VARIANTS[variant])
+    model = IHAForCausalLM(config)
+    return model, LlamaForCausalLM(llama_like(config))
+
+
+def llama_like(config: IHAConfig) -> LlamaConfig:
+    same = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "head_dim",
+            "num_key_value_heads", "hidden_act", "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings",
+            "rope_parameters", "bos_token_id", "eos_token_id", "pad_token_id")  # fmt: skip
+    return LlamaConfig(**{name: getattr(config, name) for name in same})
+
+
+def measure_decoding(
+    name: str, variant: str, num_tokens: int, num_pseudo_heads: int, *,
+    new_tokens: int = 32, rounds: int = 5, compiled: bool = False, seed: int = 0, progress: Progress = print,
+) -> dict[str, Any]:  # fmt: skip
+    """Tokens a second of `generate` while the context grows to num_tokens, and the bytes of the cache there."""
+    models = {"iha": (pair(name, variant, num_tokens, num_pseudo_heads, seed))[0].eval()}
+    models["llama"] = pair(name, variant, num_tokens, num_pseudo_heads, seed)[1].eval()
+    vocabulary = models["iha"].config.vocab_size
+    prompt = torch.randint(3, vocabulary, (1, num_tokens - new_tokens), generator=torch.Generator().manual_seed(seed))
+    best: dict[str, float] = {}
+    for round_ in range(rounds + 1):  # the first warms up
+        for label, model in models.items():
+            progress(f"{name} {variant}: decoding, {label}, round {round_} of {rounds}")
+            seconds = _seconds_a_token(model, prompt, new_tokens, compiled and label == "iha")
+            if round_ > 0:
+                best[label] = min(best.get(label, seconds), seconds)
+    held = {label: cache_bytes(_filled_cache(model, prompt)) for label, model in models.items()}
+    return {
+        "what": "decoding", "preset": name, "variant": variant, "context": num_tokens, "pseudo_heads": num_pseudo_heads,
+        "new_tokens": new_tokens, "rounds": rounds, "seed": seed, "iha_compiled_static_cache": compiled,
+        "tokens_per_second": {label: 1 / seconds for label, seconds in best.items()},
+        "ratio": best["llama"] / best["iha"],
+        "cache_bytes": held, "cache_ratio": held["iha"] / held["llama"],
+        "parameters": {label: model.num_parameters() for label, model in models.items()},
+    }  # fmt: skip
+
+
+def measure_training(
+    name: str, variant: str, num_tokens: int, num_pseudo_heads: int, *,
+    batch: int = 1, rounds: int = 5, seed: int = 0, progress: Progress = print,
+) -> dict[str, Any]:  # fmt: skip
+    """Tokens a second of a whole training step: forward, backward, AdamW."""
+    models: dict[str, PreTrainedModel] = dict(
+        zip(("iha", "llama"), pair(name, variant, num_tokens, num_pseudo_heads, seed), strict=True)
+    )
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(3, models["iha"].config.vocab_size, (batch, num_tokens), generator=generator)
+    optimizers = {label: torch.optim.AdamW(model.train().parameters(), 1e-4) for label, model in models.items()}
+    best: dict[str, float] = {}
+    for round_ in range(rounds + 1):
+        for label, model in models.items():
+            progress(f"{name} {variant}: training step, {label}, round {round_} of {rounds}")
+            started = time.perf_counter()
+            model(x, labels=x, use_cache=False).loss.backward()
+            optimizers[label].step()
+            optimizers[label].zero_grad()
+            seconds = time.perf_counter() - started
+            if round_ > 0:
+                best[label] = min(best.get(label, seconds), seconds)
+    return {
+        "what": "training", "preset": name, "variant": variant, "tokens": num_tokens, "pseudo_heads": num_pseudo_heads,
+        "batch": batch, "rounds": rounds, "seed": seed,
+        "tokens_per_second": {label: batch * num_tokens / seconds for label, seconds in best.items()},
+        "ratio": best["llama"] / best["iha"],
+        "parameters": {label: model.num_parameters() for label, model in models.items()},
+    }  # fmt: skip
+
+
+def machine() -> dict[str, Any]:
+    """What a measurement depends on and a reader cannot see."""
+    import transformers
+
+    return {
+        "torch": torch.__version__, "transformers": transformers.__version__, "threads": torch.get_num_threads(),
+        "cpus": os.cpu_count(), "processor": platform.processor() or platform.machine(), "python": platform.python_version(),
+        "onednn_max_cpu_isa": os.environ.get("ONEDNN_MAX_CPU_ISA"),
+        "load_average": os.getloadavg()[0],
+    }  # fmt: skip
+
+
+def _seconds_a_token(model: PreTrainedModel, prompt: Tensor, new_tokens: int, compiled: bool) -> float:
+    """Of the tokens after the first, timed from token to token inside one `generate`: the prefill is left out."""
+    clock = _Clock()
+    options: dict[str, Any] = {}
+    if compiled:
+        config = CompileConfig(mode="default")
+        config._compile_all_devices = True  # `generate` compiles on GPUs only, unless told
+        options = {"cache_implementation": "static", "compile_config": config}
+    logging.set_verbosity_error()
+    with torch.no_grad():
+        model.generate(prompt, max_new_tokens=new_tokens, do_sample=False, streamer=clock, **options)
+    times = clock.times[1:]  # the first is the prompt
+    return min(after - before for before, after in zip(times, times[1:], strict=False))
+
+
+class _Clock:
+    """A streamer that notes when each token comes."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def put(self, _: Tensor) -> None:
+        self.times.append(time.perf_counter())
+
+    def end(self) -> None:
+        gc.collect()
+
+
+@torch.no_grad()
+def _filled_cache(model: PreTrainedModel, prompt: Tensor) -> Any:
+    return model(prompt, use_cache=True, logits_to_keep=1).past_key_values

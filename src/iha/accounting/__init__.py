@@ -1,0 +1,27 @@
+"""What attention costs, by formula: FLOPs, parameters, cache bytes, and the window that makes costs equal."""
+
+from iha.accounting.cache_bytes import layer_cache_bytes, schedule_cache_bytes
+from iha.accounting.counter import flop_counter
+from iha.accounting.flops import Flops, kernel_flops, layer_flops, ratio_to_global, schedule_flops
+from iha.accounting.matching import MatchedWindow, matched_window
+from iha.accounting.mechanisms import AttentionShape, Mechanism, describe
+from iha.accounting.parameters import Parameters, layer_parameters, schedule_parameters
+
+__all__ = [
+    "AttentionShape",
+    "Flops",
+    "MatchedWindow",
+    "Mechanism",
+    "Parameters",
+    "describe",
+    "flop_counter",
+    "kernel_flops",
+    "layer_cache_bytes",
+    "layer_flops",
+    "layer_parameters",
+    "matched_window",
+    "ratio_to_global",
+    "schedule_cache_bytes",
+    "schedule_flops",
+    "schedule_parameters",
+]

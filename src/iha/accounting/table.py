@@ -1,0 +1,220 @@
+"""What `iha flops` answers: the cost of every mechanism and schedule, and the matched windows, as rows of numbers."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from iha.accounting.cache_bytes import layer_cache_bytes, schedule_cache_bytes
+from iha.accounting.flops import Flops, kernel_flops, layer_flops, ratio_to_global, schedule_flops
+from iha.accounting.matching import MatchedWindow, matched_window
+from iha.accounting.mechanisms import AttentionShape, describe
+from iha.accounting.pairs import CONVENTIONS
+from iha.accounting.parameters import Parameters, layer_parameters, schedule_parameters
+from iha.layers.schedule import (
+    LOCAL_LAYERS,
+    LOCAL_WINDOW,
+    MECHANISMS,
+    LayerSpec,
+    Schedule,
+    flop_matched_window,
+    local_and_global,
+    named_schedule,
+)
+
+SCHEDULES = ("global", "global_local", "iha", "talking_heads", "differential")  # those of the paper's experiments
+EVERYTHING = ("projections", "mixing", "attention")
+_PATTERN = LOCAL_LAYERS + 1
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked. `window` or `match` say what the local IHA layers see; when neither does, it is N/(2P²)."""
+
+    shape: AttentionShape
+    num_tokens: int  # N
+    num_pseudo_heads: int = 2  # P
+    num_layers: int = 26
+    window: int | None = None
+    match: str | None = None  # a convention: the window that costs what global attention costs, counted so
+    schedule: str | None = None  # one by name; the paper's five when None
+    element_size: int = 2  # bytes of a cached number
+
+    def __post_init__(self) -> None:
+        if self.num_tokens < 1:
+            raise ValueError(f"num_tokens must be at least 1, got {self.num_tokens}")
+        if self.element_size < 1:
+            raise ValueError(f"element_size must be at least 1 byte, got {self.element_size}")
+        if self.match is not None and self.match not in CONVENTIONS:
+            raise ValueError(f"match must be one of {CONVENTIONS}, got {self.match!r}")
+        if self.match is not None and self.window is not None:
+            raise ValueError(f"window={self.window} and match={self.match!r}: give one of them")
+
+    def local_window(self) -> int:
+        if self.window is not None:
+            return self.window
+        if self.match is not None:
+            return self.solve(self.match).window
+        return flop_matched_window(self.num_tokens, self.num_pseudo_heads)
+
+    def solve(
+        self, convention: str, target: Fraction | int = 1, parts: tuple[str, ...] = ("attention",)
+    ) -> MatchedWindow:
+        # For the pattern once: with a target of 1 the depth does not matter, and 3/5 is said of the pattern.
+        def schedule(window: int) -> Schedule:
+            return local_and_global(LayerSpec("iha", window, self.num_pseudo_heads), _PATTERN)
+
+        return matched_window(
+            self.shape, self.num_tokens, schedule, convention=convention, target=target, parts=parts
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One layer. FLOPs of one forward pass over N tokens, exact; bytes for one sequence."""
+
+    mechanism: str
+    window: int | None
+    num_pseudo_heads: int
+    parameters: Parameters
+    flops: Flops
+    attention_to_global: float  # attention and mixing over a global multi-head layer's attention
+    kernel_flops: Flops | None  # executed by a flash kernel in tiles of 128 x 128
+    cache_bytes: int | None
+    pseudo_head_cache_bytes: int | None
+    flash_obstacle: str | None
+    patterns_per_head: int
+
+
+@dataclass(frozen=True)
+class ScheduleRow:
+    """A model's attention layers together."""
+
+    schedule: str
+    layers: dict[str, int]  # how many of each kind
+    parameters: Parameters
+    flops: Flops
+    cache_bytes: int | None
+    attention_to_global: dict[str, float]  # by convention
+    with_mixing: float  # the exact one, mixing added
+    with_projections: float  # and the projections, on both sides
+
+
+@dataclass(frozen=True)
+class MatchRow:
+    """A window for local IHA layers, four to one global multi-head layer."""
+
+    convention: str
+    parts: tuple[str, ...]
+    target: float
+    match: MatchedWindow | None  # None: not even a window of one token
+
+
+@dataclass(frozen=True)
+class Answer:
+    question: Question
+    local_window: int
+    layers: list[LayerRow]
+    schedules: list[ScheduleRow]
+    matches: list[MatchRow]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def answer(question: Question) -> Answer:
+    shape, N = question.shape, question.num_tokens
+    window = question.local_window()
+    baseline = layer_flops(shape, LayerSpec(), N)
+    return Answer(
+        question,
+        window,
+        [_layer_row(question, spec, baseline) for spec in _specs(question, window)],
+        list(_schedule_rows(question, window)),
+        list(_match_rows(question)),
+    )
+
+
+def _specs(question: Question, window: int) -> Iterator[LayerSpec]:
+    P = question.num_pseudo_heads
+    yield LayerSpec()
+    yield LayerSpec(window=LOCAL_WINDOW)
+    yield LayerSpec("iha", None, P)
+    yield LayerSpec("iha", window, P)
+    for name in MECHANISMS:
+        if name in ("multihead", "iha"):
+            continue
+        spec = LayerSpec(name)
+        if name in ("differential", "multi_token") and _refuses(question.shape, spec):
+            continue  # pairs of heads: not with these numbers of them
+        yield spec
+        if name == "simplicial":  # all pairs of tokens is for short sequences; what global attention's price buys
+            single = matched_window(question.shape, question.num_tokens, lambda w: (LayerSpec("simplicial", w),))
+            yield replace(spec, window=single.window)
+
+
+def _refuses(shape: AttentionShape, spec: LayerSpec) -> bool:
+    describe(shape, LayerSpec())  # what no mechanism takes is the caller's mistake
+    try:
+        describe(shape, spec)
+    except ValueError:
+        return True
+    return False
+
+
+def _schedules(question: Question) -> tuple[str, ...]:
+    if question.schedule is not None:
+        return ("global",) if question.schedule == "global" else ("global", question.schedule)
+    odd = _refuses(question.shape, LayerSpec("differential"))
+    return tuple(name for name in SCHEDULES if not (odd and name == "differential"))
+
+
+def _layer_row(question: Question, spec: LayerSpec, baseline: Flops) -> LayerRow:
+    shape, N, size = question.shape, question.num_tokens, question.element_size
+    mechanism, flops = describe(shape, spec), layer_flops(shape, spec, N)
+    return LayerRow(
+        spec.mechanism, spec.window, spec.num_pseudo_heads, layer_parameters(shape, spec), flops,
+        (flops.attention + flops.mixing) / baseline.attention, kernel_flops(shape, spec, N),
+        layer_cache_bytes(shape, spec, N, size), layer_cache_bytes(shape, spec, N, size, pseudo_heads=True),
+        mechanism.flash_obstacle, mechanism.patterns_per_head,
+    )  # fmt: skip
+
+
+def _schedule_rows(question: Question, window: int) -> Iterator[ScheduleRow]:
+    for name in _schedules(question):
+        own = {"num_pseudo_heads": question.num_pseudo_heads, "window": window} if name == "iha" else {}
+        yield _schedule_row(question, name, named_schedule(name, question.num_layers, **own))
+        if name == "iha" and question.num_layers % _PATTERN:  # the paper's 3/5 is of the pattern, which breaks off here
+            yield _schedule_row(question, "iha, the pattern once", named_schedule(name, _PATTERN, **own))
+
+
+def _schedule_row(question: Question, name: str, schedule: Schedule) -> ScheduleRow:
+    shape, N = question.shape, question.num_tokens
+    kinds: dict[str, int] = {}
+    for spec in schedule:
+        reach = "global" if spec.window is None else f"window {spec.window}"
+        kind = f"{spec.mechanism}, {reach}" + (f", P = {spec.num_pseudo_heads}" if spec.mechanism == "iha" else "")
+        kinds[kind] = kinds.get(kind, 0) + 1
+    return ScheduleRow(
+        name, kinds, schedule_parameters(shape, schedule), schedule_flops(shape, schedule, N),
+        schedule_cache_bytes(shape, schedule, N, question.element_size),
+        {c: float(ratio_to_global(shape, schedule, N, c)) for c in CONVENTIONS},
+        float(ratio_to_global(shape, schedule, N, "exact", ("mixing", "attention"))),
+        float(ratio_to_global(shape, schedule, N, "exact", EVERYTHING)),
+    )  # fmt: skip
+
+
+def _match_rows(question: Question) -> Iterator[MatchRow]:
+    cases: tuple[tuple[str, tuple[str, ...], Fraction], ...] = (
+        ("paper", ("attention",), Fraction(3, 5)),
+        ("paper", ("attention",), Fraction(1)),
+        ("causal", ("attention",), Fraction(1)),
+        ("exact", ("attention",), Fraction(1)),
+        ("exact", ("attention", "mixing"), Fraction(1)),
+    )
+    for convention, parts, target in cases:
+        try:
+            found: MatchedWindow | None = question.solve(convention, target, parts)
+        except ValueError:
+            found = None
+        yield MatchRow(convention, parts, float(target), found)

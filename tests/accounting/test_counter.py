@@ -1,0 +1,71 @@
+"""The formulas registered for our operators against the matrix products that run inside them."""
+
+import pytest
+import torch
+
+from iha.accounting.counter import backward_pairs, flop_counter, forward_pairs
+from iha.accounting.pairs import visible
+from iha.layers.schedule import LayerSpec
+from iha.ops import local, masked, tiles
+from iha.ops.visibility import Visibility
+
+CASES = [("virtual", 9, 2), ("token", 9, 2), (None, 9, 1), ("virtual", 50, 3), ("token", None, 2)]
+
+
+def tensors(N: int, P: int, H: int = 4, G: int = 2, D: int = 8, B: int = 2) -> list[torch.Tensor]:
+    return [torch.randn(B, N * P, heads, D, requires_grad=True) for heads in (H, G, G)]
+
+
+@pytest.mark.parametrize(("causal", "window", "P"), CASES)
+def test_masked_attention(causal: str | None, window: int | None, P: int) -> None:
+    N, rule = 100, Visibility(causal, window, P)
+    q, k, v = tensors(N, P)
+    with flop_counter() as of_the_operator:
+        out = masked.masked_attention(q, k, v, rule, None, None, 0.3)
+        out.sum().backward()
+
+    tiling = masked._tiling(q, k, causal, window, P, None, None)
+    with torch.no_grad(), flop_counter() as inside:
+        out, lse = tiles.forward_tiles(q, k, v, tiling, 0.3)
+        tiles.backward_tiles(torch.ones_like(out), q, k, v, out, lse, tiling, 0.3)
+    assert of_the_operator.get_total_flops() == inside.get_total_flops() > 0
+    # Every visible pair is in a tile.
+    assert min(forward_pairs(tiling), backward_pairs(tiling)) >= visible(rule, N)
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 23, 1 << 12], ids=["one-segment", "many-segments"])
+@pytest.mark.parametrize(("causal", "window", "P"), [case for case in CASES if case[1] is not None])
+def test_local_attention(
+    causal: str | None, window: int, P: int, segment_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_SEGMENT_BYTES", segment_bytes)
+    layer = LayerSpec("iha", window, P).build(32, 4, num_kv_heads=2, causal=causal)
+    x = torch.randn(2, 200, 32)
+    with flop_counter() as of_the_operator:
+        layer(x).sum().backward()
+
+    # The same layer with the operators open: the functions behind them, which the counter can look into.
+    with flop_counter() as inside:
+        q, k, v = layer.project(x)
+        rows = [local.mixing_rows(alpha) for alpha in (layer.alpha_q, layer.alpha_k, layer.alpha_v)]
+        inputs = [t.detach() for t in (q, k, v, *rows, local.collapse_rows(layer.collapse, P))]
+        options = (causal, window, P, None, None, None, None)
+        out, virtual_out, lse = local._forward._init_fn(*inputs, *options, 0.3, True)
+        local._backward._init_fn(torch.ones_like(out), *inputs, virtual_out, lse, *options, 0.3)
+        layer.o_proj(out.flatten(2))
+    counts = of_the_operator.get_flop_counts()["Global"]
+    operators = sum(count for name, count in counts.items() if "iha" in str(name))
+    open_counts = inside.get_flop_counts()["Global"]
+    assert operators == sum(count for name, count in open_counts.items() if str(name).split(".")[-1] != "mm")
+    assert len({str(name) for name in counts if "iha" in str(name)}) == 2
+
+
+def test_the_cpu_kernel_of_sdpa_counts_as_torch_counts_others() -> None:
+    q, k, v = (t.detach().transpose(1, 2).requires_grad_() for t in tensors(50, 1, H=4, G=4))
+    with flop_counter() as counter:
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        forward = counter.get_total_flops()
+        out.sum().backward()
+    one_product = 2 * 2 * 4 * 50 * 50 * 8
+    assert forward == 2 * one_product
+    assert counter.get_total_flops() == (2 + 5) * one_product

@@ -1,0 +1,114 @@
+"""Formulas of single layers against the layers themselves."""
+
+import pytest
+import torch
+
+from iha.accounting import AttentionShape, describe, layer_cache_bytes, layer_parameters, schedule_cache_bytes
+from iha.accounting.cache_bytes import kept_keys
+from iha.layers.cache import KVCache
+from iha.layers.schedule import MECHANISMS, LayerSpec, named_schedule
+from iha.ops import flash
+
+SHAPES = [
+    AttentionShape(32, 4),
+    AttentionShape(24, 4, 2, 10),
+    AttentionShape(40, 6, 2, 8, bias=True),
+    AttentionShape(32, 4, collapse="full"),
+    AttentionShape(36, 8, 4, 6, causal="token", bias=True),
+]
+SPECS = [LayerSpec(name) for name in MECHANISMS if name != "iha"]
+SPECS += [LayerSpec("iha", None, P) for P in (1, 2, 5)]
+
+
+def build(shape: AttentionShape, spec: LayerSpec, **options: object) -> torch.nn.Module:
+    own = {"collapse": shape.collapse} if spec.mechanism == "iha" else {}
+    return spec.build(
+        shape.embed_dim, shape.num_heads, num_kv_heads=shape.num_kv_heads, head_dim=shape.head_dim, bias=shape.bias,
+        causal=shape.causal, **own, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_parameters_are_those_of_the_layer(shape: AttentionShape, spec: LayerSpec) -> None:
+    layer = build(shape, spec)
+    parameters = layer_parameters(shape, spec)
+    assert parameters.total == sum(p.numel() for p in layer.parameters())
+    assert parameters.mixing == layer.num_mixing_parameters()
+
+
+@pytest.mark.parametrize("causal", ["virtual", "token"])
+@pytest.mark.parametrize("window", [None, 1, 3, 5, 9])
+@pytest.mark.parametrize("spec", [s for s in SPECS if s.mechanism != "multi_token"], ids=str)
+def test_cache_bytes_are_those_of_the_cache(causal: str, window: int | None, spec: LayerSpec) -> None:
+    shape = AttentionShape(16, 4, 2, 4, causal=causal)
+    spec = LayerSpec(spec.mechanism, window, spec.num_pseudo_heads)
+    layer, cache = build(shape, spec, dtype=torch.bfloat16), KVCache()
+    for n in range(1, 8):
+        layer(torch.randn(1, 1, 16, dtype=torch.bfloat16), cache=cache)
+        assert layer_cache_bytes(shape, spec, n) == cache.num_bytes, n
+
+
+def test_what_a_window_keeps() -> None:
+    """Virtual causality slides by pseudo-heads, so it still looks into token n - W; token causality does not."""
+    spec = LayerSpec("iha", 64, 4)
+    assert kept_keys(AttentionShape(32, 4), spec, 1000) == (64, 4 * 64 - 1)
+    assert kept_keys(AttentionShape(32, 4, causal="token"), spec, 1000) == (63, 4 * 63)
+    assert kept_keys(AttentionShape(32, 4), LayerSpec(window=64), 1000) == (63, 63)
+    assert kept_keys(AttentionShape(32, 4), LayerSpec("iha", None, 4), 1000) == (1000, 4000)
+    shape, globally = AttentionShape(32, 4), LayerSpec("iha", None, 4)
+    assert layer_cache_bytes(shape, globally, 1000, pseudo_heads=True) == 4 * layer_cache_bytes(shape, globally, 1000)
+
+
+def test_no_cache_is_none() -> None:
+    assert layer_cache_bytes(AttentionShape(32, 4), LayerSpec("multi_token"), 10) is None
+    assert layer_cache_bytes(AttentionShape(32, 4, causal=None), LayerSpec(), 10) is None
+    assert schedule_cache_bytes(AttentionShape(32, 4), named_schedule("multi_token", 3), 10) is None
+
+
+@pytest.mark.parametrize("causal", ["virtual", "token", None])
+@pytest.mark.parametrize("window", [None, 8])
+@pytest.mark.parametrize("P", [1, 3])
+@pytest.mark.parametrize("head_dim", [8, 12, 264])
+def test_flash_obstacles_are_those_of_the_backend(
+    causal: str | None, window: int | None, P: int, head_dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flash, "find_spec", lambda name: object())  # as if flash-attn were installed
+    shape, spec = AttentionShape(32, 4, head_dim=head_dim, causal=causal), LayerSpec("iha", window, P)
+    refused = flash.obstacle(
+        shape.visibility(spec), head_dim, torch.bfloat16, torch.device("cuda"), False, 64, 64
+    )  # fmt: skip
+    assert (describe(shape, spec).flash_obstacle is None) == (refused is None)
+
+
+def test_which_mechanisms_run_on_flash_kernels() -> None:
+    shape = AttentionShape(64, 4)
+    runs = {spec.mechanism for spec in SPECS if describe(shape, spec).flash_obstacle is None}
+    assert runs == {"multihead", "iha", "differential", "knocking_heads"}
+
+
+def test_patterns_per_head() -> None:
+    shape = AttentionShape(64, 8)
+    patterns = {spec.mechanism: describe(shape, spec).patterns_per_head for spec in SPECS}
+    assert patterns["iha"] == 25
+    assert patterns["multihead"] == 1
+    assert patterns["differential"] == 2
+    assert patterns["talking_heads"] == 8
+
+
+@pytest.mark.parametrize(
+    ("shape", "spec", "words"),
+    [
+        (AttentionShape(30, 4), LayerSpec(), "4 heads, 30 wide"),
+        (AttentionShape(32, 4, 3), LayerSpec(), "3 k/v heads, 4 heads"),
+        (AttentionShape(32, 0), LayerSpec(), "num_heads must be at least 1, got 0"),
+        (AttentionShape(32, 4, causal="both"), LayerSpec(), "'both'"),
+        (AttentionShape(32, 4, collapse="none"), LayerSpec("iha", None, 2), "'none'"),
+        (AttentionShape(33, 3), LayerSpec("differential"), "num_heads=3"),
+        (AttentionShape(33, 3), LayerSpec("multi_token"), "3 heads"),
+    ],
+    ids=str,
+)
+def test_what_a_layer_refuses_is_refused(shape: AttentionShape, spec: LayerSpec, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        layer_parameters(shape, spec)

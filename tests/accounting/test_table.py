@@ -1,0 +1,101 @@
+"""The tables: rows agree with the functions they come from, and the page shows what the command prints."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from iha.accounting import AttentionShape, layer_flops
+from iha.accounting.show import count, markdown, size
+from iha.accounting.table import Question, answer
+from iha.layers.schedule import MECHANISMS, LayerSpec
+
+PAGE = Path(__file__).parents[2] / "docs" / "accounting.md"
+PAPER = Question(AttentionShape(2560, 20), 8192)
+
+
+def test_the_page_shows_what_the_command_prints() -> None:
+    """To renew it: `iha flops --out DIR`, and DIR/flops.md between the two marks."""
+    page = PAGE.read_text(encoding="utf-8")
+    shown = page.split("<!-- begin: iha flops -->\n")[1].split("<!-- end: iha flops -->")[0]
+    assert shown.strip() == markdown(answer(PAPER)).strip()
+
+
+def test_every_mechanism_has_a_row() -> None:
+    found = answer(PAPER)
+    assert {row.mechanism for row in found.layers} == set(MECHANISMS)
+    for row in found.layers:
+        spec = LayerSpec(row.mechanism, row.window, row.num_pseudo_heads)
+        assert row.flops == layer_flops(PAPER.shape, spec, 8192)
+
+
+def test_both_conventions_are_shown() -> None:
+    row = next(row for row in answer(PAPER).schedules if row.schedule == "iha, the pattern once")
+    assert row.attention_to_global["paper"] == pytest.approx(3 / 5, abs=1e-12)
+    assert row.attention_to_global["causal"] == pytest.approx(1, abs=1e-12)
+    assert row.attention_to_global["exact"] == pytest.approx(1 - 1 / 20, abs=1e-3)
+
+
+def test_the_mixing_shares_of_the_page() -> None:
+    """docs/accounting.md, the table by P."""
+    for P, window, *expected in ((2, 1024, 0.962, 0.983), (4, 256, 1.011, 1.005), (8, 64, 1.044, 1.020), (20, 10, 1.100, 1.044)):  # fmt: skip  # noqa: E501
+        question = Question(PAPER.shape, 8192, P, num_layers=5, schedule="iha")
+        row = answer(question).schedules[-1]
+        assert answer(question).local_window == window
+        assert [round(row.with_mixing, 3), round(row.with_projections, 3)] == expected
+
+
+def test_twice_the_window_is_not_what_the_papers_count_says() -> None:
+    for P in (2, 4):
+        row = answer(Question(PAPER.shape, 8192, P, num_layers=5, match="paper")).schedules[2]
+        assert row.attention_to_global["paper"] == pytest.approx(1, abs=1e-9)
+        assert row.attention_to_global["exact"] == pytest.approx((4 * (2 - 1 / P**2) + 1) / 5, rel=1e-3)
+
+
+def test_a_matched_window_is_used() -> None:
+    found = answer(Question(PAPER.shape, 8192, 2, match="exact"))
+    assert found.local_window == found.matches[3].match.window == 1097
+    assert found.layers[3].window == 1097
+
+
+def test_heads_that_some_mechanisms_refuse_leave_those_out() -> None:
+    found = answer(Question(AttentionShape(96, 3), 256))
+    left_out = set(MECHANISMS) - {row.mechanism for row in found.layers}
+    assert left_out == {"differential", "multi_token"}
+    assert "differential" not in [row.schedule for row in found.schedules]
+
+
+def test_no_window_at_all_is_shown_as_none() -> None:
+    found = answer(Question(AttentionShape(64, 4), 64, 16, window=4))
+    assert all(row.match is None for row in found.matches[2:])
+    assert "| none |" in markdown(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_tokens": 0}, "num_tokens must be at least 1, got 0"),
+        ({"match": "half"}, "'half'"),
+        ({"match": "exact", "window": 4}, "window=4"),
+        ({"window": 0}, "got 0"),
+        ({"num_pseudo_heads": 0}, "got 0"),
+        ({"num_layers": 0}, "got 0"),
+        ({"element_size": 0}, "got 0"),
+        ({"schedule": "round_robin"}, "'round_robin'"),
+        ({"num_pseudo_heads": 100}, "100 pseudo-heads"),
+        ({"schedule": "differential", "shape": AttentionShape(96, 3)}, "num_heads=3"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_named(options: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        answer(Question(**{"shape": AttentionShape(64, 4), "num_tokens": 256, **options}))
+
+
+def test_numbers_for_people() -> None:
+    assert [count(n) for n in (0, 999, 1234, 26_214_400, 343_639_654_400)] == ["0", "999", "1.23 k", "26.2 M", "344 G"]
+    assert [size(n) for n in (None, 512, 80 << 20, 3 << 29)] == ["none", "512 B", "80.0 MiB", "1.50 GiB"]
+
+
+def test_answers_are_json() -> None:
+    assert json.loads(json.dumps(answer(PAPER).as_json()))["question"]["num_tokens"] == 8192

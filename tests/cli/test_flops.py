@@ -1,0 +1,74 @@
+"""`iha flops` from the command line: tables, JSON, and refusals that leave nothing behind."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from iha.cli.flops import flops
+
+app = typer.Typer()
+app.command()(flops)
+
+
+def test_the_papers_model(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    assert "talking_heads" in result.output
+    found = json.loads((tmp_path / "out" / "flops.json").read_text())
+    assert found["local_window"] == 1024
+    by_name = {row["schedule"]: row for row in found["schedules"]}
+    assert by_name["iha, the pattern once"]["attention_to_global"]["paper"] == pytest.approx(0.6)
+    assert by_name["iha"]["attention_to_global"]["causal"] == pytest.approx(1)
+    # 26 layers of four 2560 x 2560 matrices, and 21 of alpha (3 x 20 x 20 x 2) and R (20 x 2).
+    assert by_name["iha"]["parameters"] == {"projections": 26 * 4 * 2560**2, "mixing": 21 * (3 * 800 + 40)}
+    assert (tmp_path / "out" / "flops.md").read_text().startswith("**One layer, 8192 tokens")
+
+
+def test_every_option(tmp_path: Path) -> None:
+    options = (
+        "--width 96 --heads 6 --kv-heads 2 --head-dim 8 --tokens 300 --pseudo-heads 3 --match causal --schedule iha "
+        "--layers 7 --causal token --collapse full --element-size 4"
+    )
+    result = CliRunner().invoke(app, [*options.split(), "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "flops.json").read_text())
+    assert found["local_window"] == 300 // 18
+    assert found["question"]["shape"]["causal"] == "token"
+    assert found["layers"][0]["cache_bytes"] == 2 * 300 * 2 * 8 * 4
+    assert found["layers"][3]["flash_obstacle"] is not None
+    assert found["layers"][3]["parameters"]["mixing"] == 3 * (36 + 2 * 4 + 36)
+
+
+def test_without_causality(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["--causal", "none", "--tokens", "512", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "flops.json").read_text())
+    assert found["layers"][0]["cache_bytes"] is None
+    assert found["layers"][0]["flops"]["attention"] == 4 * 2560 * 512 * 512
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--heads 3", "3 heads"),
+        ("--heads 0", "got 0"),
+        ("--tokens 0", "got 0"),
+        ("--window -5", "got -5"),
+        ("--kv-heads 7", "7 k/v heads"),
+        ("--causal both", "'both'"),
+        ("--collapse half", "'half'"),
+        ("--match nothing", "'nothing'"),
+        ("--schedule unheard_of", "'unheard_of'"),
+        ("--pseudo-heads 100", "100 pseudo-heads"),
+        ("--layers 0", "got 0"),
+    ],
+)
+def test_refusals_name_the_value_and_write_nothing(options: str, words: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = CliRunner().invoke(app, [*options.split(), "--out", str(out)], env={"COLUMNS": "300"})
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.split())
+    assert not out.exists()

@@ -1,7 +1,7 @@
 """PyTorch's FLOP counter, taught what it cannot see: our operators, and SDPA's kernel on CPU.
 
 `torch.utils.flop_counter.FlopCounterMode` looks operators up in a table and counts nothing, without a word, for those
-that are not there. Importing `iha.accounting` adds `iha::masked_attention` and `iha::local_attention` for every counter;
+that are not there. Importing `iha.accounting` adds `iha::masked_attention` and `iha::local_attention` for all counters;
 `flop_counter()` is one that knows the CPU kernel too. Ours count what is executed, tile by tile, forward and backward.
 Torch's formulas count SDPA as if nothing were masked: global causal attention comes out at twice what it needs.
 """

@@ -73,3 +73,9 @@ def test_pictures(tmp_path) -> None:
         start = path.read_bytes()[:5]
         assert start == (b"\x89PNG\r" if path.suffix == ".png" else b"<?xml"), path.name
     assert verify.pictures(tmp_path, ("tables",)) == f"0 pictures in {tmp_path}"
+
+
+def test_without_matplotlib_there_are_no_pictures_and_no_failure(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(verify, "find_spec", lambda name: None)
+    assert verify.pictures(tmp_path, ("patterns",)).startswith("no pictures: matplotlib is not installed")
+    assert list(tmp_path.iterdir()) == []

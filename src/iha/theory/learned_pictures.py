@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from iha.theory.learned import Run
@@ -14,25 +15,17 @@ if TYPE_CHECKING:
 
 
 def series(ax: Axes, runs: list[Run], axis: str) -> None:
-    """Every seed a dot, the median a line."""
+    """Every seed a dot, the medians a line; one point for each number of heads."""
     for kind, colour, marker in (("MHA", MHA_COLOUR, "o"), ("IHA", IHA_COLOUR, "s")):
-        groups: dict[int, list[float]] = {}
+        groups: dict[int, list[Run]] = {}
         for run in runs:
             if run.kind == kind:
-                groups.setdefault(getattr(run, axis), []).append(run.error)
-        xs = sorted(groups)
-        medians = [sorted(groups[x])[(len(groups[x]) - 1) // 2] for x in xs]
-        label = "MHA" if kind == "MHA" else "IHA, P = H"
-        ax.plot(xs, medians, color=colour, linewidth=1.6, label=f"{label} (lower median)")
-        ax.plot(
-            [x for x in xs for _ in groups[x]],
-            [e for x in xs for e in groups[x]],
-            marker,
-            color=colour,
-            alpha=0.45,
-            ms=5,
-            mec="none",
-        )
+                groups.setdefault(run.heads, []).append(run)
+        points = [(getattr(group[0], axis), median(r.error for r in group)) for _, group in sorted(groups.items())]
+        label = "MHA, median" if kind == "MHA" else "IHA with P = H, median"
+        ax.plot(*zip(*points, strict=True), color=colour, linewidth=1.6, label=label)
+        dots = [(getattr(r, axis), r.error) for group in groups.values() for r in group]
+        ax.plot(*zip(*dots, strict=True), marker, color=colour, alpha=0.45, ms=5, mec="none")
 
 
 def floor(ax: Axes, k: int, up_to: int) -> None:
@@ -43,7 +36,14 @@ def floor(ax: Axes, k: int, up_to: int) -> None:
         ax.plot(heads, bound, style, color=GREY, linewidth=1.2, label=f"no {kind} layer is below this")
 
 
+def title(task: str) -> str:
+    name, size = task.split(" ")
+    return f"filter bank, {size.replace('=', ' = ')}" if name == "filters" else f"CPM-3, {size.replace('=', ' = ')}"
+
+
 def draw_learned(out: Path, runs: list[Run]) -> list[Path]:
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
     tasks = list(dict.fromkeys(run.task for run in runs))
     fig = figure(9.6, 3.1 * len(tasks))
     axes = fig.subplots(len(tasks), 2, squeeze=False)
@@ -59,7 +59,10 @@ def draw_learned(out: Path, runs: list[Run]) -> list[Path]:
         for ax in (by_heads, by_parameters):
             ax.set_ylabel(ylabel, fontsize=9)
             ax.set_ylim(bottom=-0.02)
-            ax.set_title(task, fontsize=10)
+            ax.set_title(title(task), fontsize=10)
             tidy(ax)
+        by_heads.xaxis.set_major_locator(MaxNLocator(integer=True))
+        by_parameters.xaxis.set_major_locator(MaxNLocator(6))
+        by_parameters.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         by_heads.legend(frameon=False, fontsize=7.5)
     return save(fig, out, "learned")

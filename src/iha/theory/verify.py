@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
@@ -157,9 +158,7 @@ def results(settings: Settings, claims: list[Claim], started: float) -> dict:
 
 def pictures(out: Path, names: tuple[str, ...], bar: Bar = silent) -> str:
     """Draw, and say in a sentence what was drawn. The checks do without matplotlib, so its absence is no failure."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
+    if find_spec("matplotlib") is None:
         return "no pictures: matplotlib is not installed (pip install 'iha[report]')"
     from iha.theory.pictures import draw
 
@@ -180,9 +179,8 @@ def learn(settings: Settings, out: Path, bar: Bar = silent, experiments: list[Ex
         "runs": [r.as_json() for r in runs],
     }
     write(out / "learned.json", content)
-    try:
+    if find_spec("matplotlib") is not None:
         from iha.theory.learned_pictures import draw_learned
-    except ImportError:
-        return runs
-    draw_learned(out, runs)
+
+        draw_learned(out, runs)
     return runs

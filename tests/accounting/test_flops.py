@@ -16,6 +16,7 @@ from iha.accounting.pairs import visible
 from iha.layers.base import SelfAttention
 from iha.layers.schedule import LayerSpec, named_schedule
 from iha.ops.simplicial import simplicial_attention
+from iha.theory import flop_matching
 
 N = 40  # tokens: below every layer's smallest block, so that the row-wise ones have one block and it is dense
 FUSED = [LayerSpec(), LayerSpec("knocking_heads"), LayerSpec("iha", None, 2), LayerSpec("iha", None, 3)]
@@ -145,3 +146,16 @@ def test_a_global_interleaved_layer_costs_p_squared() -> None:
     shape = AttentionShape(64, 4)
     plain, interleaved = (layer_flops(shape, spec, 512, "paper") for spec in (LayerSpec(), LayerSpec("iha", None, 4)))
     assert interleaved.attention == 16 * plain.attention
+
+
+@pytest.mark.parametrize(("N", "P"), [(64, 1), (200, 2), (513, 4)])
+def test_agrees_with_appendix_c_as_the_theory_counts_it(N: int, P: int) -> None:
+    """Derived there on its own and measured on the reference operator."""
+    W, D, H = N // (2 * P * P), 8, 4
+    shape, local = AttentionShape(32, H), LayerSpec("iha", N // (2 * P * P), P)
+    flops = layer_flops(shape, local, N)
+    assert flops.attention == 4 * D * H * flop_matching.local_pairs(N, P, W)
+    assert Fraction(flops.mixing, flops.attention) == flop_matching.mixing_share(N, H, P, D)
+    pattern = named_schedule("iha", 5, num_tokens=N, num_pseudo_heads=P)
+    both_causal = flop_matching.schedule_ratio(N, P, W, global_layer_causal=True, baseline_causal=True)
+    assert ratio_to_global(shape, pattern, N) == both_causal

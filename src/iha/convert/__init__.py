@@ -1,6 +1,6 @@
 """Llama, Mistral and Qwen2/Qwen3 checkpoints become IHA models with the same logits, and back while that is exact."""
 
 from iha.convert.back import export
-from iha.convert.forward import convert, from_pretrained
+from iha.convert.forward import convert, from_pretrained, summary
 
-__all__ = ["convert", "export", "from_pretrained"]
+__all__ = ["convert", "export", "from_pretrained", "summary"]

@@ -125,8 +125,15 @@ def _mixing(config: IHAConfig, layer_idx: int, seed: int, dtype: torch.dtype) ->
     return {prefix + name: getattr(fresh, name).detach().to(dtype) for name in _MIXING}
 
 
-def num_parameters_added(config: IHAConfig) -> int:
-    """Mixing weights, over all layers."""
-    assert config.layer_schedule is not None
-    tensors = (t for index in range(config.num_hidden_layers) for t in _mixing(config, index, 0, torch.float32).values())
-    return sum(t.numel() for t in tensors)
+def summary(config: IHAConfig) -> dict[str, Any]:
+    """What was done, in numbers."""
+    schedule = config.layer_schedule or []
+    added = (_mixing(config, index, 0, torch.float32) for index in range(len(schedule)))
+    return {
+        "model_type": config.model_type,
+        "converted_from": (config.converted_from or {}).get("model_type"),
+        "layers": len(schedule),
+        "iha_layers": sum(layer["mechanism"] == "iha" for layer in schedule),
+        "pseudo_heads": config.num_pseudo_heads,
+        "mixing_parameters": sum(t.numel() for tensors in added for t in tensors.values()),
+    }

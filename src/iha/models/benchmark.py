@@ -5,10 +5,15 @@ machine slows both alike.
 """
 
 import gc
+import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,13 +24,78 @@ from transformers.utils import logging
 from iha.models.cache import cache_bytes
 from iha.models.configuration import IHAConfig
 from iha.models.modeling import IHAForCausalLM
-from iha.models.presets import preset
+from iha.models.presets import PRESETS, preset
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "hybrid": {},  # local IHA and global multi-head layers, 4:1
     "all-iha": {"window": 0, "global_every": None},  # every layer IHA over the whole context
 }
 Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `iha bench model` measures."""
+
+    presets: list[str]
+    tokens: int = 2048
+    pseudo_heads: int = 2
+    new_tokens: int = 32
+    rounds: int = 5
+    threads: int | None = None
+    compiled: bool = False
+    training: bool = True
+    decoding: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in self.presets:
+            if name not in PRESETS:
+                raise ValueError(f"no preset {name!r}; there are {', '.join(PRESETS)}")
+        if self.rounds < 1 or not 2 < self.new_tokens < self.tokens:
+            raise ValueError(f"need at least one round and 2 < new_tokens < tokens: {self}")
+
+
+def run(settings: Settings, path: Path, progress: Progress) -> dict[str, Any]:
+    """Measure, and write the JSON after every measurement, so that an interrupted run is not lost."""
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    results: dict[str, Any] = {
+        "command": " ".join(["iha", *sys.argv[1:]]), "settings": asdict(settings), "machine": machine(), "results": [],
+    }  # fmt: skip
+    shared = (settings.tokens, settings.pseudo_heads)
+    rounds: dict[str, Any] = {"rounds": settings.rounds, "seed": settings.seed, "progress": progress}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for name in settings.presets:
+        todo: list[Callable[[], dict[str, Any]]] = []
+        if settings.decoding:
+            for variant in VARIANTS:
+                todo.append(partial(measure_decoding, name, variant, *shared, new_tokens=settings.new_tokens, **rounds))
+            if settings.compiled:
+                todo.append(
+                    partial(
+                        measure_decoding, name, "hybrid", *shared, new_tokens=settings.new_tokens, compiled=True, **rounds
+                    )
+                )
+        if settings.training:
+            todo.append(partial(measure_training, name, "hybrid", *shared, **rounds))
+        for measure in todo:
+            results["results"].append(measure())
+            path.write_text(json.dumps(results, indent=2) + "\n")
+    return results
+
+
+def table(results: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    shown = Table("", "model", "variant", "IHA tokens/s", "Llama tokens/s", "ratio", "cache")
+    for result in results["results"]:
+        speed = result["tokens_per_second"]
+        compiled = " compiled" if result.get("iha_compiled_static_cache") else ""
+        cache = f"{result['cache_ratio']:.3f}" if "cache_ratio" in result else ""
+        numbers = (f"{speed['iha']:.1f}", f"{speed['llama']:.1f}", f"{result['ratio']:.2f}", cache)
+        shown.add_row(result["what"] + compiled, result["preset"], result["variant"], *numbers)
+    return shown
 
 
 def pair(name: str, variant: str, num_tokens: int, num_pseudo_heads: int, seed: int) -> tuple[IHAForCausalLM, LlamaForCausalLM]:
@@ -51,8 +121,8 @@ def measure_decoding(
     new_tokens: int = 32, rounds: int = 5, compiled: bool = False, seed: int = 0, progress: Progress = print,
 ) -> dict[str, Any]:  # fmt: skip
     """Tokens a second of `generate` while the context grows to num_tokens, and the bytes of the cache there."""
-    models = {"iha": (pair(name, variant, num_tokens, num_pseudo_heads, seed))[0].eval()}
-    models["llama"] = pair(name, variant, num_tokens, num_pseudo_heads, seed)[1].eval()
+    iha, llama = pair(name, variant, num_tokens, num_pseudo_heads, seed)
+    models: dict[str, PreTrainedModel] = {"iha": iha.eval(), "llama": llama.eval()}
     vocabulary = models["iha"].config.vocab_size
     prompt = torch.randint(3, vocabulary, (1, num_tokens - new_tokens), generator=torch.Generator().manual_seed(seed))
     best: dict[str, float] = {}

@@ -1,5 +1,6 @@
 """The configuration of the language model: the fields of `LlamaConfig`, plus what interleaved head attention adds."""
 
+from dataclasses import asdict
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
@@ -7,13 +8,13 @@ from transformers import PreTrainedConfig
 
 from iha.layers.initialisation import INITIALISATIONS
 from iha.layers.interleaved import COLLAPSES
-from iha.ops.interleaved import CAUSALITIES, ROPE_POSITIONS
+from iha.layers.schedule import LOCAL_WINDOW, LayerSpec, flop_matched_window
+from iha.ops.checks import CAUSALITIES, ROPE_POSITIONS
 from iha.ops.visibility import Visibility
 
 ATTENTIONS = ("iha", "global", "global_local", "talking_heads", "differential")
 MECHANISMS = ("iha", "multihead", "talking_heads", "differential")  # of a single layer
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")  # those whose angles are linear in the position
-LOCAL_WINDOW = 512  # of the Global+Local baseline, in tokens
 
 
 @strict
@@ -110,6 +111,7 @@ class IHAConfig(PreTrainedConfig):
         # One number for all local layers. A cache that keeps more than a layer can see does no harm.
         self.sliding_window = max((reach + 1 for reach in reaches if reach is not None), default=None)
         super().__post_init__(**kwargs)
+        self.validate_architecture()  # `@strict` does it too, but hides a ValueError in an error of its own
 
     def visibility(self, layer_idx: int) -> Visibility:
         """Which tokens a layer sees."""
@@ -140,9 +142,7 @@ class IHAConfig(PreTrainedConfig):
             return self.window
         if self.attention == "global_local":
             return LOCAL_WINDOW
-        if P < 1:
-            raise ValueError(f"num_pseudo_heads must be at least 1, got {P}")
-        return max(1, self.max_position_embeddings // (2 * P * P))
+        return flop_matched_window(self.max_position_embeddings, P)
 
     def _check_choices(self) -> None:
         sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -173,9 +173,10 @@ class IHAConfig(PreTrainedConfig):
                     f"layer {index} of layer_schedule must be {{'mechanism': one of {MECHANISMS}, 'window': int or None, "
                     f"'num_pseudo_heads': int}}, got {layer}"
                 )
-            window, P = layer["window"], layer["num_pseudo_heads"]
-            if (window is not None and window < 1) or P < 1 or (P > 1 and layer["mechanism"] != "iha"):
-                raise ValueError(f"layer {index}: window and num_pseudo_heads (1 except for IHA) cannot be {layer}")
+            try:
+                LayerSpec(**layer)
+            except ValueError as error:
+                raise ValueError(f"layer {index} of layer_schedule: {error}") from error
 
     def validate_architecture(self) -> None:
         """Called by `@strict` on every new configuration."""
@@ -201,7 +202,7 @@ class IHAConfig(PreTrainedConfig):
 
 
 def _layer(mechanism: str, window: int | None = None, num_pseudo_heads: int = 1) -> dict[str, Any]:
-    return {"mechanism": mechanism, "window": window, "num_pseudo_heads": num_pseudo_heads}
+    return asdict(LayerSpec(mechanism, window, num_pseudo_heads))
 
 
 def _visibility(config: IHAConfig, layer: dict[str, Any]) -> Visibility:

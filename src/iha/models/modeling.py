@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel
 from transformers import initialization as init
@@ -79,6 +80,25 @@ class IHAPreTrainedModel(PreTrainedModel):
             module.reset_mixing()
             for name, value in loaded.items():
                 own[name].copy_(value)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        """As everywhere, but a checkpoint that is not whole is an error, not a model with random weights in it."""
+        with_info = kwargs.pop("output_loading_info", False)
+        any_size = kwargs.pop("ignore_mismatched_sizes", False)
+        options = {**kwargs, "output_loading_info": True, "ignore_mismatched_sizes": True}
+        try:
+            model, info = super().from_pretrained(pretrained_model_name_or_path, *args, **options)
+        except SafetensorError as error:
+            raise ValueError(f"{pretrained_model_name_or_path}: not a whole safetensors file: {error}") from error
+        where = f"{pretrained_model_name_or_path} does not fit its config.json as {cls.__name__}"
+        if info["mismatched_keys"] and not any_size:
+            name, found, expected = sorted(info["mismatched_keys"])[0]
+            hint = " (vocab_size?)" if "embed_tokens" in name or "lm_head" in name else ""
+            raise ValueError(f"{where}: {name} has shape {tuple(found)}, not {tuple(expected)}{hint}")
+        if missing := sorted(info["missing_keys"]):
+            raise ValueError(f"{where}: it lacks {len(missing)} tensors, among them {', '.join(missing[:3])}")
+        return (model, info) if with_info else model
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
         """As everywhere, and a stub beside the weights, so that `trust_remote_code=True` finds `iha`."""

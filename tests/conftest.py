@@ -1,4 +1,4 @@
-"""Set up before torch is imported: oneDNN below AMX (see the Makefile), and one thread a worker."""
+"""Set up before torch is imported: oneDNN below AMX (see the Makefile)."""
 
 import os
 
@@ -20,9 +20,9 @@ def _reproducible() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread_a_worker() -> None:
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        torch.set_num_threads(1)
+def _one_thread() -> None:
+    """Workers share the cores, and tensors here are too small to be worth splitting."""
+    torch.set_num_threads(int(os.environ.get("IHA_TEST_THREADS", "1")))
 
 
 @pytest.fixture

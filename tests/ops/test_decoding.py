@@ -26,7 +26,9 @@ def _prerotated(x: torch.Tensor, P: int) -> torch.Tensor:
 @pytest.mark.parametrize("rope_positions", ["virtual", "token", None])
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize(("G", "full"), [(4, False), (2, True)])
-def test_last_row_of_the_reference(causal: str, rope_positions: str | None, window: int | None, G: int, full: bool) -> None:
+def test_last_row_of_the_reference(
+    causal: str, rope_positions: str | None, window: int | None, G: int, full: bool
+) -> None:
     P, N, D = 3, 7, 6
     q, k, v, *mixing = _tensors(2, N, 4, G, P, D, full)
     padding = torch.ones(2, N, dtype=torch.bool)

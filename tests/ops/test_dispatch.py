@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from support import NAMES, Shape, tensors
 
 import iha
 from iha.ops.dispatch import Case, choose_backend
 from iha.ops.visibility import Visibility
+from support import NAMES, Shape, tensors
 
 
 def case(device: str = "cpu", masked: bool = False, rule: Visibility | None = None, tokens=(9, 9)) -> Case:

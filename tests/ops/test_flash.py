@@ -1,4 +1,4 @@
-"""The flash backend without a GPU: what it asks of flash-attn, answered by a stand-in that follows its documentation."""
+"""The flash backend without a GPU: what it asks of flash-attn, answered by a stand-in that follows its docs."""
 
 import importlib.util
 import sys
@@ -6,11 +6,11 @@ import types
 
 import pytest
 import torch
-from support import Shape, tensors
 
 import iha
 from iha.ops import dispatch, flash
 from iha.ops.visibility import Visibility
+from support import Shape, tensors
 
 
 def documented_attention(q, k, v, softmax_scale, causal, window_size):
@@ -59,9 +59,10 @@ def test_what_it_asks_of_flash_attn_is_the_reference(stand_in, window, mask, cau
     inputs = [t.detach() for t in tensors(Shape())]
     index = torch.arange(21)[None]
     options = {
-        "key_padding_mask": {"left": index >= torch.tensor([[2], [0]]), "right": index < torch.tensor([[21], [15]])}.get(
-            mask.split("+")[0]
-        ),
+        "key_padding_mask": {
+            "left": index >= torch.tensor([[2], [0]]),
+            "right": index < torch.tensor([[21], [15]]),
+        }.get(mask.split("+")[0]),
         "document_ids": (index // 8).expand(2, 21) if "documents" in mask else None,
     }
     got = iha.interleaved_head_attention(*inputs, causal=causal, window=window, backend="flash", **options)
@@ -72,9 +73,7 @@ def test_what_it_asks_of_flash_attn_is_the_reference(stand_in, window, mask, cau
 def test_decoding_with_fewer_queries_than_keys(stand_in):
     inputs = [t.detach() for t in tensors(Shape(Nq=3))]
     got = iha.interleaved_head_attention(*inputs, window=5, backend="flash")
-    torch.testing.assert_close(
-        got, iha.reference.interleaved_head_attention(*inputs, window=5), atol=1e-12, rtol=0
-    )
+    torch.testing.assert_close(got, iha.reference.interleaved_head_attention(*inputs, window=5), atol=1e-12, rtol=0)
 
 
 def test_a_hole_is_refused(stand_in):

@@ -2,16 +2,16 @@
 
 import pytest
 import torch
-from support import Shape, tensors
 from torch.nn.attention.flex_attention import create_mask
 
 import iha
 from iha.ops import flex
 from iha.ops.visibility import Visibility, visible_tile
+from support import Shape, tensors
 
 RULES = [
-    Visibility("virtual", None, 2), Visibility("virtual", 3, 2), Visibility("token", None, 2), Visibility("token", 3, 2),
-    Visibility(None, 3, 2), Visibility(None, None, 2),
+    Visibility("virtual", None, 2), Visibility("virtual", 3, 2), Visibility("token", None, 2),
+    Visibility("token", 3, 2), Visibility(None, 3, 2), Visibility(None, None, 2),
 ]  # fmt: skip
 
 

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import NAMES, Shape, assert_all_close, assert_as_good_as_formula, outputs_and_gradients, tensors
 
 import iha
+from support import NAMES, Shape, assert_all_close, assert_as_good_as_formula, outputs_and_gradients, tensors
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
@@ -47,9 +47,15 @@ options = st.fixed_dictionaries(
 def shapes(draw) -> Shape:
     G, N = draw(st.integers(1, 3)), draw(st.integers(1, 40))
     return Shape(
-        B=draw(st.integers(1, 3)), N=N, Nq=draw(st.sampled_from([N, N, 1, (N + 1) // 2])), H=G * draw(st.integers(1, 3)),
-        G=G, P=draw(st.integers(1, 4)), D=2 * draw(st.integers(1, 4)), full=draw(st.booleans()),
-    )  # fmt: skip
+        B=draw(st.integers(1, 3)),
+        N=N,
+        Nq=draw(st.sampled_from([N, N, 1, (N + 1) // 2])),
+        H=G * draw(st.integers(1, 3)),
+        G=G,
+        P=draw(st.integers(1, 4)),
+        D=2 * draw(st.integers(1, 4)),
+        full=draw(st.booleans()),
+    )
 
 
 @settings(max_examples=300)

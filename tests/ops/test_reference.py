@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from support import Shape, tensors
 
 from iha import reference
+from support import Shape, tensors
 
 
 def by_loops(q, k, v, alpha_q, alpha_k, alpha_v, collapse, sees, scale):

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from support import Shape, tensors
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -11,6 +10,7 @@ from iha.ops import kernels
 from iha.ops.masked import masked_attention
 from iha.ops.tiles import Tiling, backward_tiles, forward_tiles
 from iha.ops.visibility import Visibility
+from support import Shape, tensors
 
 
 class Allocations(TorchDispatchMode):
@@ -61,7 +61,9 @@ def test_queries_and_keys_may_be_any_part_of_the_sequence(rule):
     tiling = Tiling(rule, queries, keys, None, documents, batch=2)
     out, lse = forward_tiles(q[:, rows], k[:, cols], v[:, cols], tiling, 0.5)
     index = torch.arange(60)
-    visible = rule(index[:, None], index) & (documents[0].repeat_interleave(2)[:, None] == documents[0].repeat_interleave(2))
+    visible = rule(index[:, None], index) & (
+        documents[0].repeat_interleave(2)[:, None] == documents[0].repeat_interleave(2)
+    )
     part = [t.transpose(1, 2).detach().requires_grad_() for t in (q[:, rows], k[:, cols], v[:, cols])]
     bias = torch.zeros(22, 44, dtype=torch.float64).masked_fill_(~visible[rows, cols], -torch.inf)
     want, want_lse = kernels.attend_tile_by_formula(*part, bias, 0.5)

@@ -4,12 +4,13 @@ A mechanism subclasses `SelfAttention`, adds its own parameters and says how pro
 """
 
 from abc import abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from iha.layers.cache import KVCache
-from iha.ops.interleaved import CAUSALITIES
+from iha.ops.checks import CAUSALITIES
 from iha.ops.visibility import Causality, Visibility
 
 
@@ -42,7 +43,7 @@ class SelfAttention(nn.Module):
         if rope_theta is not None and self.head_dim % 2:
             raise ValueError(f"RoPE turns pairs of features: head_dim must be even, got {self.head_dim}")
         self.causal, self.window, self.rope_theta = causal, window, rope_theta
-        options = {"bias": bias, "device": device, "dtype": dtype}
+        options: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
         self.q_proj = nn.Linear(embed_dim, num_heads * self.head_dim, **options)
         self.k_proj = nn.Linear(embed_dim, num_kv_heads * self.head_dim, **options)
         self.v_proj = nn.Linear(embed_dim, num_kv_heads * self.head_dim, **options)

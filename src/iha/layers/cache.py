@@ -5,6 +5,7 @@ and 1/P of one that held pseudo-heads. RoPE is relative, so it may be applied on
 that is kept; a sliding-window layer can then drop old tokens without remembering where it was.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -18,6 +19,10 @@ class Cached(NamedTuple):
     v: Tensor  # (B, T, G, D)
     key_padding_mask: Tensor | None  # (B, T) bool
     document_ids: Tensor | None  # (B, T) int
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Cached":
+        padding, documents = (t if t is None else change(t) for t in self[2:])
+        return Cached(change(self.k), change(self.v), padding, documents)
 
 
 class KVCache:
@@ -50,13 +55,13 @@ class KVCache:
         self.num_tokens_seen += k.shape[1]
         first = 0 if keep is None else max(0, everything.k.shape[1] - keep)
         # A slice would keep the memory of the dropped tokens alive.
-        self._kept = everything if first == 0 else Cached(*(t if t is None else t[:, first:].clone() for t in everything))
+        self._kept = everything if first == 0 else everything.each(lambda t: t[:, first:].clone())
         return everything
 
     def reorder(self, sequences: Tensor) -> None:
         """Keep these sequences, in this order (beam search)."""
         if self._kept is not None:
-            self._kept = Cached(*(t if t is None else t.index_select(0, sequences) for t in self._kept))
+            self._kept = self._kept.each(lambda t: t.index_select(0, sequences))
 
 
 def _joined(old: Cached, new: Cached) -> Cached:

@@ -5,8 +5,9 @@ from torch import Tensor, nn
 
 from iha.layers.base import SelfAttention
 from iha.layers.initialisation import INITIALISATIONS
+from iha.ops.checks import ROPE_POSITIONS
 from iha.ops.dispatch import BACKENDS
-from iha.ops.interleaved import ROPE_POSITIONS, interleaved_head_attention
+from iha.ops.interleaved import interleaved_head_attention
 from iha.ops.visibility import Causality
 
 COLLAPSES = ("per_head", "full")
@@ -53,7 +54,8 @@ class InterleavedHeadAttention(SelfAttention):
     ) -> None:
         super().__init__(
             embed_dim, num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, bias=bias,
-            out_bias=out_bias, qk_norm_eps=qk_norm_eps, causal=causal, window=window, rope_theta=rope_theta, device=device, dtype=dtype,
+            out_bias=out_bias, qk_norm_eps=qk_norm_eps, causal=causal, window=window, rope_theta=rope_theta,
+            device=device, dtype=dtype,
         )  # fmt: skip
         if num_pseudo_heads < 1:
             raise ValueError(f"num_pseudo_heads must be at least 1, got {num_pseudo_heads}")

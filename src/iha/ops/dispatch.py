@@ -27,7 +27,9 @@ class Case:
     device: torch.device
 
     @staticmethod
-    def of(q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, masked: bool, num_tokens: tuple[int, int]) -> "Case":
+    def of(
+        q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, masked: bool, num_tokens: tuple[int, int]
+    ) -> "Case":
         needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
         case = Case(visibility, *num_tokens, q.shape[-1], masked, needs_grad, q.dtype, q.device)
         return replace(case, visibility=_simplified(case))

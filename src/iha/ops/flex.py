@@ -75,12 +75,12 @@ def _create_block_mask(rule: Callable, batch: int | None, query_length: int, key
     return create(rule, batch, None, query_length, key_length, device=device)
 
 
-def _flex_attention() -> Callable[..., Any]:
+def _flex_attention() -> Any:
     from torch.nn.attention.flex_attention import flex_attention
 
     return flex_attention if torch.compiler.is_compiling() else _compiled(flex_attention)
 
 
 @cache
-def _compiled(function: Callable) -> Callable:
+def _compiled(function: Callable[..., Any]) -> Any:
     return torch.compile(function)

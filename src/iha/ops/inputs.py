@@ -6,7 +6,7 @@ Everywhere q is (B, Nq, H, D), the last Nq of N tokens, and keys and values are 
 import torch
 from torch import Tensor
 
-from iha.ops.interleaved import _check_masks, _check_options
+from iha.ops.checks import check_masks, check_options
 from iha.ops.rotary import rotate
 from iha.ops.visibility import Causality
 
@@ -38,8 +38,8 @@ def check(
         raise ValueError(f"need at least one query, no more queries than keys: q {tuple(q.shape)}, {_shapes(keys)}")
     if q.shape[2] % first.shape[2]:
         raise ValueError(f"the k/v heads must divide the heads: {first.shape[2]} k/v heads, {q.shape[2]} heads")
-    _check_options(causal, window, rope_theta, "token", scale, backend, q.shape[-1])
-    _check_masks(key_padding_mask, document_ids, first)
+    check_options(causal, window, rope_theta, "token", scale, backend, q.shape[-1])
+    check_masks(key_padding_mask, document_ids, first)
 
 
 def prepare(

@@ -1,20 +1,16 @@
 """Interleaved head attention: mix → interleave → rotate → attend → collapse, the one way through for every user."""
 
-import math
-
 import torch
 from torch import Tensor
 
 from iha.ops import reference
 from iha.ops.attention import attend
-from iha.ops.dispatch import BACKENDS, Case, choose_backend
+from iha.ops.checks import check_masks, check_options, check_tensors
+from iha.ops.dispatch import Case, choose_backend
 from iha.ops.local import local_attention
 from iha.ops.mixing import collapse_pseudo_heads, mix
 from iha.ops.rotary import rotary_table, rotate
 from iha.ops.visibility import Causality, Visibility
-
-CAUSALITIES = ("virtual", "token", None)
-ROPE_POSITIONS = ("virtual", "token")
 
 
 def interleaved_head_attention(
@@ -64,9 +60,9 @@ def interleaved_head_attention(
         q, k, v, alpha_q, alpha_k, alpha_v, collapse = (
             t if t.dtype == torch.float64 else t.to(dtype) for t in (q, k, v, alpha_q, alpha_k, alpha_v, collapse)
         )
-    _check_tensors(q, k, v, alpha_q, alpha_k, alpha_v, collapse)
-    _check_options(causal, window, rope_theta, rope_positions, scale, backend, q.shape[-1])
-    _check_masks(key_padding_mask, document_ids, k)
+    check_tensors(q, k, v, alpha_q, alpha_k, alpha_v, collapse)
+    check_options(causal, window, rope_theta, rope_positions, scale, backend, q.shape[-1])
+    check_masks(key_padding_mask, document_ids, k)
     Nq, N, P = q.shape[1], k.shape[1], alpha_q.shape[2]
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if pseudo_rotary is not None and (rope_theta is not None or backend == "reference"):
@@ -104,73 +100,3 @@ def interleaved_head_attention(
     masks = {"key_padding_mask": key_padding_mask, "document_ids": document_ids}
     out = attend(q, k, v, case.visibility, **masks, scale=scale, backend=backend)  # (B, Nq*P, H, D)
     return collapse_pseudo_heads(out, collapse, P)  # (B, Nq, H, D)
-
-
-def _check_tensors(
-    q: Tensor, k: Tensor, v: Tensor, alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor
-) -> None:
-    named = {"q": q, "k": k, "v": v, "alpha_q": alpha_q, "alpha_k": alpha_k, "alpha_v": alpha_v, "collapse": collapse}
-    for name, tensor in named.items():
-        if tensor.dtype != q.dtype or not tensor.is_floating_point():
-            raise ValueError(f"all tensors must have one floating dtype: q has {q.dtype}, {name} has {tensor.dtype}")
-        if tensor.device != q.device:
-            raise ValueError(f"all tensors must be on one device: q is on {q.device}, {name} on {tensor.device}")
-    for name in ("q", "k", "v"):
-        if named[name].dim() != 4:
-            raise ValueError(f"{name} must be (B, N, heads, D), got shape {tuple(named[name].shape)}")
-    B, Nq, H, D = q.shape
-    N, G = k.shape[1], k.shape[2]
-    if k.shape != v.shape or k.shape[0] != B or k.shape[3] != D:
-        raise ValueError(
-            f"k and v must both be (B, N, G, D) with q's B and D: q has shape {tuple(q.shape)}, "
-            f"k {tuple(k.shape)}, v {tuple(v.shape)}"
-        )
-    if min(B, Nq, H, G, D) < 1 or Nq > N:
-        raise ValueError(f"need at least one query and no more queries than keys: q {tuple(q.shape)}, k {tuple(k.shape)}")
-    if H % G:
-        raise ValueError(f"the number of k/v heads must divide the number of heads: {G} k/v heads, {H} heads")
-    P = alpha_q.shape[-1]
-    for name, heads in (("alpha_q", H), ("alpha_k", G), ("alpha_v", G)):
-        if named[name].shape != (heads, heads, P) or P < 1:
-            shape = tuple(named[name].shape)
-            raise ValueError(f"{name} must be (heads, heads, P) = ({heads}, {heads}, P >= 1), P as in alpha_q; got {shape}")
-    if collapse.shape not in ((H, P), (H, H * P)):
-        raise ValueError(f"collapse must be (H, P) = ({H}, {P}) or (H, H*P) = ({H}, {H * P}), got {tuple(collapse.shape)}")
-
-
-def _check_options(
-    causal: Causality,
-    window: int | None,
-    rope_theta: float | None,
-    rope_positions: str,
-    scale: float | None,
-    backend: str,
-    head_dim: int,
-) -> None:
-    if causal not in CAUSALITIES:
-        raise ValueError(f"causal must be one of {CAUSALITIES}, got {causal!r}")
-    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
-        raise ValueError(f"window must be a number of tokens >= 1 or None, got {window!r}")
-    if rope_positions not in ROPE_POSITIONS:
-        raise ValueError(f"rope_positions must be one of {ROPE_POSITIONS}, got {rope_positions!r}")
-    if rope_theta is not None and not (math.isfinite(rope_theta) and rope_theta > 0):
-        raise ValueError(f"rope_theta must be positive and finite, got {rope_theta!r}")
-    if rope_theta is not None and head_dim % 2:
-        raise ValueError(f"RoPE turns pairs of features: the head width must be even, got {head_dim}")
-    if scale is not None and not math.isfinite(scale):
-        raise ValueError(f"scale must be finite, got {scale!r}")
-    if backend not in BACKENDS:
-        raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
-
-
-def _check_masks(key_padding_mask: Tensor | None, document_ids: Tensor | None, k: Tensor) -> None:
-    shape = tuple(k.shape[:2])
-    for name, mask in (("key_padding_mask", key_padding_mask), ("document_ids", document_ids)):
-        if mask is not None and tuple(mask.shape) != shape:
-            raise ValueError(f"{name} must be (B, N) = {shape} as k is, got {tuple(mask.shape)}")
-        if mask is not None and mask.device != k.device:
-            raise ValueError(f"{name} must be on k's device {k.device}, got {mask.device}")
-    if key_padding_mask is not None and key_padding_mask.dtype != torch.bool:
-        raise ValueError(f"key_padding_mask must be bool (True = a real token), got {key_padding_mask.dtype}")
-    if document_ids is not None and (document_ids.is_floating_point() or document_ids.dtype == torch.bool):
-        raise ValueError(f"document_ids must be integers, got {document_ids.dtype}")

@@ -17,7 +17,8 @@ from iha.ops.rotary import turn
 from iha.ops.tiles import Range, Tiling, backward_tiles, blocks, forward_tiles
 from iha.ops.visibility import Visibility
 
-_SEGMENT_BYTES = 1 << 23  # of one mixed tensor: below what malloc gives back to the system, near what a cache holds
+# Of one mixed tensor: enough work for a call, and below what malloc hands back to the system after every use.
+_SEGMENT_BYTES = 1 << 22
 
 
 def local_attention(
@@ -72,9 +73,10 @@ class _Local:
         N, Nq = k.shape[1], q.shape[1]
         block = Tiling(rule, (0, N), (0, N), None, None, q.shape[0]).query_block
         bytes_a_token = q.shape[0] * P * q.shape[2] * q.shape[3] * q.element_size()
-        # Whole blocks, so that tiles fall as they would without segments; and not shorter than the window, whose
-        # pseudo-keys are mixed again for each segment.
-        segment = max(_SEGMENT_BYTES // bytes_a_token, window or N, block) // block * block
+        # Whole blocks, so that tiles fall as they would without segments; not shorter than the window, whose
+        # pseudo-keys are mixed again for each segment; and a part of the sequence even where all of it would fit.
+        wanted = max(min(_SEGMENT_BYTES // bytes_a_token, N // 4), window or N, block)
+        segment = wanted // block * block
         return _Local(rule, key_padding_mask, document_ids, N - Nq, N, segment)
 
     def tiling(self, queries: Range, keys: Range, batch: int) -> Tiling:

@@ -1,4 +1,4 @@
-"""Rotary position embedding (RoPE) in the half-split convention of Hugging Face: feature d turns with feature d + D/2."""
+"""Rotary position embedding (RoPE), in Hugging Face's half-split convention: feature d turns with feature d + D/2."""
 
 import torch
 from torch import Tensor
@@ -31,6 +31,6 @@ def widened(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def turn_wide(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """`turn` by a widened table that broadcasts to x (..., D): a third of the calls, which is what decoding waits for."""
+    """`turn` by a widened table that broadcasts to x (..., D): a third of the calls, and decoding waits for calls."""
     wide = x.to(cos.dtype)
     return torch.addcmul(wide * cos, wide.roll(x.shape[-1] // 2, dims=-1), sin).to(x.dtype)

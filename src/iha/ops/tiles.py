@@ -47,9 +47,9 @@ class Tiling:
             rows = _clamp(_MAX_TILE_SCORES // (sequences * (keys[1] - keys[0]) * P), 32, 512)
             self.query_block = self.key_block = max(1, rows // P)
         else:
-            self.query_block = max(1, _clamp(W * P // 8, 32, 256) // P)
+            self.query_block = max(1, _clamp(W * P // 16, 32, 256) // P)
             self.key_block = max(1, _clamp(W * P // 4, 64, 128) // P)
-        self._biases: dict[tuple[int, int, int], Tensor] = {}
+        self._last_bias: tuple[tuple[int, int, int], Tensor] | None = None
 
     def keys_seen_by(self, queries: Range) -> Range:
         back, ahead = self.visibility.reach_back, self.visibility.reach_ahead
@@ -81,9 +81,10 @@ class Tiling:
         if not self.homogeneous:
             return self._bias(queries, keys, like).unsqueeze(1)
         look = (queries[0] - keys[0], queries[1] - queries[0], keys[1] - keys[0])  # all that a shared mask depends on
-        if look not in self._biases:
-            self._biases[look] = self._bias(queries, keys, like)[0]
-        return self._biases[look]
+        # Tiles come in order, so one is enough: those that look alike follow each other.
+        if self._last_bias is None or self._last_bias[0] != look:
+            self._last_bias = look, self._bias(queries, keys, like)[0]
+        return self._last_bias[1]
 
     def _bias(self, queries: Range, keys: Range, like: Tensor) -> Tensor:
         visible = visible_tile(self.visibility, queries, keys, *self.masks, device=like.device)
@@ -105,7 +106,8 @@ def forward_tiles(q: Tensor, k: Tensor, v: Tensor, tiling: Tiling, scale: float)
         bias = tiling.bias(queries, keys, q)
         rows, cols = tiling.query_rows(queries), tiling.key_rows(keys)
         for heads in _head_groups(q, k):
-            tile_out, tile_lse = attend_tile(*_heads_first(q[:, rows, heads], k[:, cols], v[:, cols]), bias, scale)
+            tile_q, tile_k, tile_v = _heads_first(q[:, rows, heads], k[:, cols], v[:, cols])
+            tile_out, tile_lse = attend_tile(tile_q, tile_k, tile_v, bias, scale)
             out[:, rows, heads], lse[:, rows, heads] = tile_out.transpose(1, 2), tile_lse.transpose(1, 2)
 
     if inside:
@@ -137,12 +139,13 @@ def backward_tiles(
         bias = tiling.bias(queries, keys, q)
         rows, cols = tiling.query_rows(queries), tiling.key_rows(keys)
         for heads in _head_groups(q, k):
-            tensors = (grad[:, rows, heads], q[:, rows, heads], k[:, cols], v[:, cols], out[:, rows, heads])
-            tile = attend_tile_backward(*_heads_first(*tensors), lse[:, rows, heads].transpose(1, 2), bias, scale)
-            tile_q, tile_k, tile_v = (t.transpose(1, 2) for t in tile)
-            grad_q[:, rows, heads] += tile_q
-            grad_k[:, cols] += tile_k
-            grad_v[:, cols] += tile_v
+            of_queries = _heads_first(grad[:, rows, heads], q[:, rows, heads], out[:, rows, heads], lse[:, rows, heads])
+            tile_grad, tile_q, tile_out, tile_lse = of_queries
+            tile_k, tile_v = _heads_first(k[:, cols], v[:, cols])
+            grads = attend_tile_backward(tile_grad, tile_q, tile_k, tile_v, tile_out, tile_lse, bias, scale)
+            grad_q[:, rows, heads] += grads[0].transpose(1, 2)
+            grad_k[:, cols] += grads[1].transpose(1, 2)
+            grad_v[:, cols] += grads[2].transpose(1, 2)
     return grad_q, grad_k, grad_v
 
 

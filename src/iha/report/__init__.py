@@ -1,0 +1,1 @@
+"""Results made readable: tables in the terminal, pictures, JSON."""

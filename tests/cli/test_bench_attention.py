@@ -1,0 +1,40 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from iha.cli.main import app
+
+runner = CliRunner()
+
+
+def test_it_writes_what_it_measured(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr("iha.report.bench._LENGTHS", (64, 128))
+    small = ["--tokens", "64", "--heads", "2", "--head-dim", "8", "--pseudo-heads", "1,2", "--repeats", "1"]
+    monkeypatch.setattr("iha.report.bench._GROWTH_WINDOW", 8)
+    result = runner.invoke(app, ["bench", "attention", *small, "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    written = json.loads((tmp_path / "attention.json").read_text())
+    assert len(written["comparisons"]) == 2 * 3 * 2
+    assert len(written["growth"]) == 2 * 2 * 2
+    assert written["machine"]["torch"]
+    assert (tmp_path / "attention.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        (["--tokens", "0"], "0"),
+        (["--dtype", "int8"], "int8"),
+        (["--pseudo-heads", "2,x"], "2,x"),
+        (["--pseudo-heads", "0"], "0"),
+        (["--tokens", "16", "--pseudo-heads", "4"], "16 tokens, 4 pseudo-heads"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(tmp_path, arguments, value):
+    out = tmp_path / "results"
+    result = runner.invoke(app, ["bench", "attention", *arguments, "--out", str(out)], env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert value in result.output
+    assert not out.exists()

@@ -99,6 +99,7 @@ def generate(
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     tokenizer.padding_side = "left"
+    ends = _ends(model, tokenizer)
     torch.manual_seed(sampling.seed)
     for start in range(0, len(prompts), batch_size):
         batch = prompts[start : start + batch_size]
@@ -110,11 +111,11 @@ def generate(
         started = time.perf_counter()
         out = model.generate(
             input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], streamer=streamer,
-            pad_token_id=tokenizer.pad_token_id, **sampling.options(),
+            pad_token_id=tokenizer.pad_token_id, eos_token_id=ends or None, **sampling.options(),
         )  # fmt: skip
         seconds = time.perf_counter() - started
         new = out[:, inputs["input_ids"].shape[1] :]
-        yield Run([_generated(tokenizer, p, row) for p, row in zip(batch, new, strict=True)], seconds)
+        yield Run([_generated(tokenizer, p, row, ends) for p, row in zip(batch, new, strict=True)], seconds)
 
 
 def as_json(directory: str, sampling: Sampling, runs: list[Run]) -> dict[str, Any]:
@@ -132,8 +133,15 @@ def _as_chat(tokenizer: PreTrainedTokenizerBase, prompt: str) -> str:
     return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
 
-def _generated(tokenizer: PreTrainedTokenizerBase, prompt: str, row: Tensor) -> Generated:
-    ended = (row == tokenizer.eos_token_id).nonzero().flatten() if tokenizer.eos_token_id is not None else row[:0]
+def _ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The tokens that end a text: the model's, or else the tokenizer's."""
+    ends = getattr(model.generation_config, "eos_token_id", None)
+    ends = tokenizer.eos_token_id if ends is None else ends
+    return [] if ends is None else ends if isinstance(ends, list) else [ends]
+
+
+def _generated(tokenizer: PreTrainedTokenizerBase, prompt: str, row: Tensor, ends: list[int]) -> Generated:
+    ended = torch.isin(row, torch.tensor(ends, device=row.device)).nonzero().flatten()
     count = int(ended[0]) + 1 if len(ended) else len(row)
     return Generated(prompt, tokenizer.decode(row[:count], skip_special_tokens=True), count)
 

@@ -4,6 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from iha.cli.main import app
+from iha.layers.schedule import MECHANISMS
 
 runner = CliRunner()
 
@@ -11,14 +12,18 @@ runner = CliRunner()
 def test_it_writes_what_it_measured(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.setattr("iha.report.bench._LENGTHS", (64, 128))
-    small = ["--tokens", "64", "--heads", "2", "--head-dim", "8", "--pseudo-heads", "1,2", "--repeats", "1"]
+    small = ["--tokens", "64", "--heads", "2", "--head-dim", "8", "--pseudo-heads", "2,1", "--repeats", "1"]
     monkeypatch.setattr("iha.report.bench._GROWTH_WINDOW", 8)
+    monkeypatch.setattr("iha.report.bench._MECHANISM_TOKENS", 32)
     result = runner.invoke(app, ["bench", "attention", *small, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     written = json.loads((tmp_path / "attention.json").read_text())
     assert len(written["comparisons"]) == 2 * 3 * 2
     assert len(written["growth"]) == 2 * 2 * 2
     assert written["machine"]["torch"]
+    layers = {(row["mechanism"], row["comparison"]) for row in written["mechanisms"]["layers"]}
+    assert {name for name, comparison in layers if comparison == "equal N"} == set(MECHANISMS)
+    assert ("simplicial", "equal FLOPs") in layers
     assert (tmp_path / "attention.svg").read_text().startswith("<?xml")
 
 

@@ -3,6 +3,10 @@
 import typer
 
 from iha.cli.bench_attention import attention
+from iha.cli.bench_model import model
+from iha.cli.convert import convert
+from iha.cli.flops import flops
+from iha.cli.generate import generate
 from iha.cli.synth import synth
 from iha.cli.verify import verify
 
@@ -12,9 +16,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_show_locals=False,
 )
-app.command()(verify)
-app.command()(synth)
+for command in (verify, synth, generate, convert, flops):
+    app.command()(command)
 
 bench = typer.Typer(help="Speed and memory, side by side, as ratios.", no_args_is_help=True)
 bench.command()(attention)
+bench.command()(model)
 app.add_typer(bench, name="bench")

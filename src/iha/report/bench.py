@@ -13,11 +13,14 @@ from rich.table import Table
 
 from iha.accounting import attention_bench as bench
 from iha.accounting.machine import describe_machine
+from iha.accounting.mechanism_bench import LayerCost, layer_costs
+from iha.accounting.mechanisms import AttentionShape
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)
 _LONGEST_SDPA = 16384  # quadratic: at 32k one round takes longer than all the rest
 _GROWTH_WINDOW = 128
+_MECHANISM_TOKENS = 256  # two of the mechanisms are cubic
 
 
 def run_attention(
@@ -49,6 +52,7 @@ def run_attention(
     comparisons: list[bench.Comparison] = []
     uses: list[bench.MemoryUse] = []
     points: list[bench.Growth] = []
+    costs: list[LayerCost] = []
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("", total=4 * len(counts) + (0 if quick else len(counts)))
         for P in counts:
@@ -63,6 +67,13 @@ def run_attention(
                 progress.update(task, description=f"time against N, P = {P}")
                 points += bench.growth(sizes, P, _GROWTH_WINDOW, _LENGTHS, _LONGEST_SDPA)
                 progress.advance(task)
+        if not quick:
+            shape = AttentionShape(heads * head_dim, heads)
+
+            def say(what: str) -> None:
+                progress.update(task, description=what)
+
+            costs += layer_costs(shape, _MECHANISM_TOKENS, counts[0], repeats, say)
 
     result = {
         "command": " ".join(["iha", *sys.argv[1:]]),
@@ -72,6 +83,7 @@ def run_attention(
         "comparisons": [c.as_json() for c in comparisons],
         "memory": [use.as_json() for use in uses],
         "growth": [asdict(point) for point in points],
+        "mechanisms": {"tokens": _MECHANISM_TOKENS, "layers": [cost.as_json() for cost in costs]},
     }
     (out / "attention.json").write_text(json.dumps(result, indent=1) + "\n")
     console.print(_comparison_table(comparisons, sizes))
@@ -79,6 +91,8 @@ def run_attention(
     if points:
         console.print(_growth_table(points))
         draw_growth(points, out / "attention.svg")
+    if costs:
+        console.print(_mechanism_table(costs))
     console.print(f"written to {out}", style="dim")
 
 
@@ -128,6 +142,18 @@ def _growth_table(points: Sequence[bench.Growth]) -> Table:
         per_token = f"[bold]{1e6 * point.seconds / point.num_tokens:.1f}"
         row = (str(point.num_tokens), str(point.num_pseudo_heads), point.direction, f"{1e3 * point.seconds:.0f}")
         table.add_row(*row, per_token, sdpa)
+    return table
+
+
+def _mechanism_table(costs: Sequence[LayerCost]) -> Table:
+    table = Table(title=f"Layers of every mechanism at N = {_MECHANISM_TOKENS}, beside global multi-head attention")
+    for column in ("mechanism", "P", "W", "compared at", "direction", "ms", "ratio", "peak memory"):
+        table.add_column(column, justify="right" if column in ("P", "W", "ms", "ratio", "peak memory") else "left")
+    for cost in costs:
+        window = "–" if cost.window is None else str(cost.window)
+        numbers = (f"{1e3 * cost.seconds:.1f}", f"[bold]{cost.ratio:.2f}", f"{cost.peak_bytes / 2**20:.1f} MiB")
+        row = (cost.mechanism, str(cost.num_pseudo_heads), window, cost.comparison, cost.direction)
+        table.add_row(*row, *numbers)
     return table
 
 

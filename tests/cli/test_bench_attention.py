@@ -18,7 +18,7 @@ def test_it_writes_what_it_measured(tmp_path, monkeypatch):
     result = runner.invoke(app, ["bench", "attention", *small, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     written = json.loads((tmp_path / "attention.json").read_text())
-    assert len(written["comparisons"]) == 2 * 3 * 2
+    assert len(written["comparisons"]) == 2 * (2 * 2 + 1)
     assert len(written["growth"]) == 2 * 2 * 2
     assert written["machine"]["torch"]
     layers = {(row["mechanism"], row["comparison"]) for row in written["mechanisms"]["layers"]}

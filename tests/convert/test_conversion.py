@@ -204,7 +204,11 @@ def test_bad_sources_are_refused_before_anything_is_written(sources: dict, tmp_p
     refused(truncated, "not a whole safetensors file")
     tensors = load_file(llama / "model.safetensors")
     for name, changed, match in [
-        ("missing", {n: t for n, t in tensors.items() if "layers.1.mlp.up" not in n}, "lacks 1 tensors.*layers.1.mlp.up"),
+        (
+            "missing",
+            {n: t for n, t in tensors.items() if "layers.1.mlp.up" not in n},
+            "lacks 1 tensors.*layers.1.mlp.up",
+        ),
         ("foreign", {**tensors, "vision.weight": torch.ones(2)}, "1 unknown tensors.*vision.weight"),
     ]:
         broken = _broken(llama, tmp_path, name)
@@ -248,6 +252,8 @@ def test_streams_shard_by_shard(sources: dict, tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(files.Checkpoint, "load", watched)
     save = save_file
-    monkeypatch.setattr("safetensors.torch.save_file", lambda t, path, **k: (save(t, path, **k), written.append(path.name)))
+    monkeypatch.setattr(
+        "safetensors.torch.save_file", lambda t, path, **k: (save(t, path, **k), written.append(path.name))
+    )
     iha.convert.convert(sources["qwen3"], tmp_path / "iha")
     assert len(written) > 2

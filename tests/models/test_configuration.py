@@ -82,7 +82,9 @@ def test_malformed(fields: dict[str, Any], match: str) -> None:
         IHAConfig(**fields)
 
 
-@pytest.mark.parametrize("fields", [{"hidden_size": "wide"}, {"use_cache": "yes"}, {"num_pseudo_heads": 1.5}, {"causal": None}])
+@pytest.mark.parametrize(
+    "fields", [{"hidden_size": "wide"}, {"use_cache": "yes"}, {"num_pseudo_heads": 1.5}, {"causal": None}]
+)
 def test_types_are_strict(fields: dict[str, Any]) -> None:
     with pytest.raises(Exception, match=next(iter(fields))):
         IHAConfig(**fields)

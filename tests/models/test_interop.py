@@ -94,7 +94,11 @@ def test_two_steps_under_accelerate(tmp_path: Path) -> None:
     """Two processes, two steps: the weights afterwards are those of one process on the whole batch."""
     pytest.importorskip("accelerate")
     here = Path(__file__).parent
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{here}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": f"{here}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+    }
     for processes in (1, 2):
         command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(processes),
                    "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",

@@ -97,7 +97,8 @@ def test_eager_is_the_same_and_gives_attentions(kind: str) -> None:
     out = model(x, attention_mask=mask, output_attentions=True, output_hidden_states=True)
     torch.testing.assert_close(out.logits[0], expected[0], **TIGHT)
     torch.testing.assert_close(out.logits[1, 3:], expected[1, 3:], **TIGHT)
-    assert len(out.attentions) == 3 and len(out.hidden_states) == 4
+    assert len(out.attentions) == 3
+    assert len(out.hidden_states) == 4
     for layer, weights in zip(model.config.layer_schedule, out.attentions, strict=True):
         P = layer["num_pseudo_heads"]
         assert weights.shape == (2, 4, 9 * P, 9 * P)
@@ -162,7 +163,8 @@ def test_the_papers_model_on_the_meta_device() -> None:
     total = sum(p.numel() for p in model.parameters())
     assert total - mixing == 128256 * 2560 + 26 * (4 * 2560**2 + 2 * 2560 * 10240 + 2 * 2560) + 2560 == 2_373_194_240
     local = [layer for layer in config.layer_schedule if layer["mechanism"] == "iha"]
-    assert len(local) == 21 and mixing == 21 * (3 * 20**2 * 2 + 20 * 2)
+    assert len(local) == 21
+    assert mixing == 21 * (3 * 20**2 * 2 + 20 * 2)
     assert {layer["window"] for layer in local} == {8192 // (2 * 2**2)}
     assert (config.head_dim, config.num_attention_heads, config.rope_parameters["rope_theta"]) == (128, 20, 500_000.0)
 

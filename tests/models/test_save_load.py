@@ -126,7 +126,9 @@ def test_broken_checkpoints_are_refused(tmp_path: Path) -> None:
     refused("safetensors")
     save_file({"foreign.weight": torch.ones(3)}, weights, metadata={"format": "pt"})
     refused(r"IHAForCausalLM: it lacks \d+ tensors")
-    save_file({n: t for n, t in tensors.items() if "layers.0.self_attn.alpha_q" not in n}, weights, metadata={"format": "pt"})
+    save_file(
+        {n: t for n, t in tensors.items() if "layers.0.self_attn.alpha_q" not in n}, weights, metadata={"format": "pt"}
+    )
     refused("it lacks 1 tensors.*layers.0.self_attn.alpha_q")
     config.write_text(json.dumps({**fields, "vocab_size": 99}))
     refused(r"(embed_tokens|lm_head).weight has shape \(61, 32\), not \(99, 32\) \(vocab_size\?\)")

@@ -13,11 +13,15 @@ def convert(
     source: Annotated[str, typer.Argument(help="A checkpoint directory with safetensors, or a Hub repository.")],
     destination: Annotated[Path, typer.Argument(help="Where the converted checkpoint goes; must not exist.")],
     pseudo_heads: Annotated[int, typer.Option(help="P of the converted layers.")] = 2,
-    layers: Annotated[str | None, typer.Option(help="Which layers, from 0: 0-3,7. By default what --schedule says.")] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="Which layers, from 0: 0-3,7. By default what --schedule says.")
+    ] = None,
     schedule: Annotated[str, typer.Option(help="all, or 4:1 for four converted layers to one left as it is.")] = "all",
     causal: Annotated[str, typer.Option(help="token or virtual.")] = "token",
     collapse: Annotated[str, typer.Option(help="per_head or full.")] = "per_head",
-    back: Annotated[bool, typer.Option("--back", help="From IHA to the plain architecture, while that is exact.")] = False,
+    back: Annotated[
+        bool, typer.Option("--back", help="From IHA to the plain architecture, while that is exact.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Of the perturbations that let pseudo-heads learn apart.")] = 0,
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("out/convert"),
 ) -> None:

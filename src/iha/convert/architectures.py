@@ -56,7 +56,9 @@ def to_iha(
     chosen = _chosen(layers, schedule, L)
     pseudo_heads = num_pseudo_heads if isinstance(num_pseudo_heads, list) else [num_pseudo_heads] * L
     if len(pseudo_heads) != L or min(pseudo_heads) < 1:
-        raise ValueError(f"num_pseudo_heads must be at least 1, one number or one for each of {L} layers: {num_pseudo_heads}")
+        raise ValueError(
+            f"num_pseudo_heads must be at least 1, one number or one for each of {L} layers: {num_pseudo_heads}"
+        )
     layer_schedule = [
         {"mechanism": "iha", "window": window, "num_pseudo_heads": pseudo_heads[index]}
         if index in chosen
@@ -85,7 +87,7 @@ def to_iha(
 
 def from_iha(config: IHAConfig) -> dict[str, Any]:
     """A config.json of the plain architecture that this configuration is, mixing left aside."""
-    assert config.layer_schedule is not None and config.layer_types is not None
+    assert config.layer_schedule is not None
     if not config.gated_mlp:
         raise ValueError("gated_mlp=False: none of the known architectures has a feed-forward without a gate")
     windows = [layer["window"] for layer in config.layer_schedule]

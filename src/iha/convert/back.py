@@ -31,7 +31,9 @@ def export(source: str | os.PathLike, destination: str | os.PathLike) -> dict:
     """
     checkpoint = open_checkpoint(source)
     if checkpoint.config.get("model_type") != IHAConfig.model_type:
-        raise ValueError(f"{checkpoint.directory} is no IHA checkpoint: model_type {checkpoint.config.get('model_type')!r}")
+        raise ValueError(
+            f"{checkpoint.directory} is no IHA checkpoint: model_type {checkpoint.config.get('model_type')!r}"
+        )
     config = IHAConfig(**{k: v for k, v in checkpoint.config.items() if k not in ("model_type", "auto_map")})
     for index, layer in enumerate(config.layer_schedule or []):
         if layer["mechanism"] not in ("iha", "multihead"):
@@ -62,7 +64,9 @@ def _fold(config: IHAConfig, index: int, mixing: dict[str, Tensor]) -> Fold:
     used = R.abs().amax(dim=(0, 1)) > 0  # (P,): which pseudo-heads reach the output
     if P > 1:
         if config.rope_positions == "virtual":
-            raise ValueError(f"layer {index}: rope_positions='virtual' turns its {P} pseudo-heads apart; it cannot be folded")
+            raise ValueError(
+                f"layer {index}: rope_positions='virtual' turns its {P} pseudo-heads apart; it cannot be folded"
+            )
         if not bool((alpha_k == alpha_k[:, :, :1]).all()) or len(alpha_q[:, :, used].unique(dim=2).unbind(2)) > 1:
             raise ValueError(f"layer {index}: its {P} pseudo-heads have learned apart; their mixing cannot be folded")
         if config.causal == "virtual" and bool(used[:-1].any()):
@@ -86,7 +90,9 @@ def _is_identity(matrix: Tensor, dtype: torch.dtype) -> bool:
     return bool((matrix - eye).abs().max() <= 4 * torch.finfo(dtype).eps)
 
 
-def _plain(checkpoint: Checkpoint, config: IHAConfig, folds: dict[int, Fold]) -> Iterator[tuple[str, dict[str, Tensor]]]:
+def _plain(
+    checkpoint: Checkpoint, config: IHAConfig, folds: dict[int, Fold]
+) -> Iterator[tuple[str, dict[str, Tensor]]]:
     for shard in checkpoint.shards:
         tensors = {n: t for n, t in checkpoint.load(shard).items() if n.split(".")[-1] not in _MIXING}
         for name, tensor in tensors.items():
@@ -101,7 +107,7 @@ def _plain(checkpoint: Checkpoint, config: IHAConfig, folds: dict[int, Fold]) ->
 
 
 def _absorbed(weight: Tensor, matrix: Tensor, out: bool) -> Tensor:
-    """A projection (heads*D, E) or its bias, or the output projection (E, heads*D), with heads combined by the matrix."""
+    """A projection (heads*D, E), its bias, or the output projection (E, heads*D): heads combined by the matrix."""
     heads = matrix.shape[0]
     if out:  # out_h = sum over m of matrix[h, m] * o_m
         folded = torch.einsum("ehd,hm->emd", weight.double().unflatten(1, (heads, -1)), matrix).flatten(1)

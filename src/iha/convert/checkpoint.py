@@ -114,7 +114,7 @@ def write_shards(directory: Path, shards: Iterator[tuple[str, dict[str, Tensor]]
 
 
 def copy_companions(source: Path, destination: Path) -> None:
-    """Tokenizer, chat template, generation settings: everything small that is neither weights nor configuration nor code."""
+    """Tokenizer, chat template, generation settings: what is neither weights nor configuration nor code."""
     for path in source.iterdir():
         weights = path.suffix in (".safetensors", ".bin", ".pt", ".pth", ".gguf") or path.name.endswith(".index.json")
         if path.is_file() and not weights and path.suffix != ".py" and path.name != "config.json":

@@ -50,7 +50,8 @@ def from_pretrained(
     checkpoint, config = _plan(source, num_pseudo_heads, layers, schedule, causal, collapse)
     with torch.device("meta"):
         model = IHAForCausalLM(config)
-    model = model.to_empty(device="cpu").to(dtype or config.dtype or torch.float32)
+    model = model.to_empty(device="cpu")
+    model.to(dtype=dtype or config.dtype or torch.float32)  # type: ignore[call-arg]
     model.model.rotary_emb.inv_freq = model.model.rotary_emb.frequencies()[0]
     for _, tensors in _converted(checkpoint, config, seed):
         model.load_state_dict(tensors, strict=False)

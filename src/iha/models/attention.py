@@ -1,10 +1,9 @@
 """The layers of `iha.layers` under the calling convention of `transformers`: shared RoPE tables, Cache, left padding.
 
 A cache holds each layer's heads before mixing, keys already turned to their token's position, as (B, 1, N, G*D): one
-"head" as wide as all. Its length is N tokens, any Cache of `transformers` can hold it, and it is (B, N, G, D) by a view.
+"head" as wide as all. Its length is N tokens, any Cache of `transformers` holds it, and it is (B, N, G, D) by a view.
 """
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,69 +17,20 @@ from iha.layers.interleaved import InterleavedHeadAttention
 from iha.layers.multihead import MultiHeadAttention
 from iha.layers.talking_heads import TalkingHeadsAttention
 from iha.models.configuration import IHAConfig
-from iha.models.rotary import IHARotaryEmbedding, Table
+from iha.models.context import Context, rotary_stride
 from iha.ops.decoding import (
     FoldedMixing,
     decode_interleaved,
     decoding_bias,
-    decoding_rotary,
     fold_mixing,
     visible_to_newest,
 )
 from iha.ops.inputs import zero_padding
 from iha.ops.interleaved import interleaved_head_attention
 from iha.ops.mixing import collapse_pseudo_heads, mix
-from iha.ops.rotary import turn_wide, widened
+from iha.ops.rotary import turn_wide
 from iha.ops.visibility import Visibility
 from iha.ops.weights import attend_with_weights
-
-# attn_implementation of transformers to our backends; eager returns the weights, which no backend does.
-BACKENDS = {"eager": "auto", "sdpa": "auto", "flex_attention": "flex", "flash_attention_2": "flash"}
-
-
-@dataclass
-class Context:
-    """What all layers of one forward share."""
-
-    tables: dict[int, Table]  # at positions n*P, by P, widened: (1 or B, N, 1, D)
-    pseudo_rotary: dict[int, Table]  # of the offsets 0..P-1, by P: (P, D/2)
-    decoding_rotary: dict[int, Table]  # of one new token, by P, widened: (1 or B, P, P, 1, D), after the head axis
-    padding: Tensor | None  # (B, tokens so far) bool, True = a real token
-    document_ids: Tensor | None  # (B, N)
-    implementation: str  # attn_implementation
-    masks: dict[Any, Tensor] = field(default_factory=dict)  # of the decoding step, by what they depend on
-
-    @classmethod
-    def of(
-        cls,
-        config: IHAConfig,
-        rotary: IHARotaryEmbedding,
-        positions: Tensor,  # (1 or B, N)
-        padding: Tensor | None,
-        document_ids: Tensor | None,
-    ) -> "Context":
-        strides = {rotary_stride(config, layer) for layer in config.layer_schedule or []}
-        tables = {P: widened(*rotary((positions * P).unsqueeze(-1))) for P in strides}
-        offsets, decoding = {}, {}
-        for P in strides - {1}:
-            offsets[P] = rotary.offsets(torch.arange(P, device=positions.device))
-            if positions.shape[1] == 1:
-                decoding[P] = widened(*rotary(decoding_rotary(positions, P)))
-        return cls(tables, offsets, decoding, padding, document_ids, config._attn_implementation or "sdpa")
-
-    @property
-    def backend(self) -> str:
-        return BACKENDS[self.implementation]
-
-    def padding_at(self, first: int, length: int) -> Tensor | None:
-        """Of the tokens from `first`, (B, length)."""
-        return None if self.padding is None else self.padding[:, first : first + length]
-
-
-def rotary_stride(config: IHAConfig, layer: dict[str, Any]) -> int:
-    """How many positions RoPE moves on from token to token: P when pseudo-heads have positions of their own."""
-    virtual = layer["mechanism"] == "iha" and config.rope_positions == "virtual"
-    return layer["num_pseudo_heads"] if virtual else 1
 
 
 class CachedAttention(SelfAttention):
@@ -96,7 +46,12 @@ class CachedAttention(SelfAttention):
         B, Nq, _ = x.shape
         q, k, v = self.project(x)
         # One new token with pseudo-heads at positions of their own: its query is turned for each, when it has them.
-        late = cache is not None and Nq == 1 and self.stride in context.decoding_rotary and context.implementation != "eager"
+        late = (
+            cache is not None
+            and Nq == 1
+            and self.stride in context.decoding_rotary
+            and context.implementation != "eager"
+        )
         q, k = q if late else self.turned(q, context), self.turned(k, context)
         if cache is None:
             out, weights = self.attend_turned(q, k, v, context.padding_at(0, Nq), context)
@@ -194,10 +149,11 @@ class CachedInterleaved(CachedAttention, InterleavedHeadAttention):
         """For decoding. Kept with the cache, which is as good as the weights it was filled by."""
         if torch.is_grad_enabled() or not isinstance(newest, int) or torch.compiler.is_compiling():
             return fold_mixing(*self._mixing, scale=self.head_dim**-0.5)
-        kept, tokens = getattr(cache.layers[self.layer_idx], "folded_mixing", (None, -1))
+        layer: Any = cache.layers[self.layer_idx]
+        kept, tokens = getattr(layer, "folded_mixing", (None, -1))
         if kept is None or tokens != newest:  # something other than this token came after the last
             kept = fold_mixing(*self._mixing, scale=self.head_dim**-0.5)
-        cache.layers[self.layer_idx].folded_mixing = kept, newest + 1  # type: ignore[attr-defined]
+        layer.folded_mixing = kept, newest + 1
         return kept
 
 

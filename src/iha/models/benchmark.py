@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,13 @@ def run(settings: Settings, path: Path, progress: Progress) -> dict[str, Any]:
             if settings.compiled:
                 todo.append(
                     partial(
-                        measure_decoding, name, "hybrid", *shared, new_tokens=settings.new_tokens, compiled=True, **rounds
+                        measure_decoding,
+                        name,
+                        "hybrid",
+                        *shared,
+                        new_tokens=settings.new_tokens,
+                        compiled=True,
+                        **rounds,
                     )
                 )
         if settings.training:
@@ -98,7 +105,9 @@ def table(results: dict[str, Any]) -> Any:
     return shown
 
 
-def pair(name: str, variant: str, num_tokens: int, num_pseudo_heads: int, seed: int) -> tuple[IHAForCausalLM, LlamaForCausalLM]:
+def pair(
+    name: str, variant: str, num_tokens: int, num_pseudo_heads: int, seed: int
+) -> tuple[IHAForCausalLM, LlamaForCausalLM]:
     """An IHA model of this preset and the Llama beside it, both with Llama's gated feed-forward."""
     if variant not in VARIANTS:
         raise ValueError(f"variant must be one of {tuple(VARIANTS)}, got {variant!r}")
@@ -180,7 +189,8 @@ def machine() -> dict[str, Any]:
 
     return {
         "torch": torch.__version__, "transformers": transformers.__version__, "threads": torch.get_num_threads(),
-        "cpus": os.cpu_count(), "processor": platform.processor() or platform.machine(), "python": platform.python_version(),
+        "cpus": os.cpu_count(), "processor": platform.processor() or platform.machine(),
+        "python": platform.python_version(),
         "onednn_max_cpu_isa": os.environ.get("ONEDNN_MAX_CPU_ISA"),
         "load_average": os.getloadavg()[0],
     }  # fmt: skip
@@ -192,13 +202,15 @@ def _seconds_a_token(model: PreTrainedModel, prompt: Tensor, new_tokens: int, co
     options: dict[str, Any] = {}
     if compiled:
         config = CompileConfig(mode="default")
-        config._compile_all_devices = True  # `generate` compiles on GPUs only, unless told
+        config._compile_all_devices = True  # type: ignore[assignment]  # `generate` compiles on GPUs only, unless told
         options = {"cache_implementation": "static", "compile_config": config}
     logging.set_verbosity_error()
     with torch.no_grad():
-        model.generate(prompt, max_new_tokens=new_tokens, do_sample=False, streamer=clock, **options)
+        model.generate(  # type: ignore[operator]
+            prompt, max_new_tokens=new_tokens, do_sample=False, streamer=clock, **options
+        )
     times = clock.times[1:]  # the first is the prompt
-    return min(after - before for before, after in zip(times, times[1:], strict=False))
+    return min(after - before for before, after in pairwise(times))
 
 
 class _Clock:

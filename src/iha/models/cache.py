@@ -1,7 +1,7 @@
 """Cache layers that grow in place: appending a token to N does not copy N tokens, as `torch.cat` would."""
 
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
 _SLACK = 128  # tokens of room that a full buffer grows by
 
@@ -14,11 +14,14 @@ class GrowingLayer(DynamicLayer):
         self._key_buffer: Tensor | None = None
         self._value_buffer: Tensor | None = None
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
-        assert self.keys is not None and self.values is not None
+        assert self.keys is not None
+        assert self.values is not None
         self._key_buffer, self.keys = _appended(self._key_buffer, self.keys, key_states)
         self._value_buffer, self.values = _appended(self._value_buffer, self.values, value_states)
         return self.keys, self.values
@@ -35,7 +38,12 @@ def _appended(buffer: Tensor | None, filled: Tensor, new: Tensor) -> tuple[Tenso
     another device): then it is copied once.
     """
     N, total = filled.shape[2], filled.shape[2] + new.shape[2]
-    if buffer is None or buffer.shape[2] < total or buffer.data_ptr() != filled.data_ptr() or buffer.shape[0] != new.shape[0]:
+    if (
+        buffer is None
+        or buffer.shape[2] < total
+        or buffer.data_ptr() != filled.data_ptr()
+        or buffer.shape[0] != new.shape[0]
+    ):
         buffer = new.new_empty(*new.shape[:2], total + _SLACK, new.shape[3])
         buffer[:, :, :N] = filled
     buffer[:, :, N:total] = new
@@ -50,5 +58,6 @@ def with_room_to_grow(cache: DynamicCache) -> DynamicCache:
 
 def cache_bytes(cache: Cache) -> int:
     """Of the keys and values that are held for the next token."""
-    tensors = [t for layer in cache.layers for t in (layer.keys, layer.values) if t is not None]
+    layers = [layer for layer in cache.layers if isinstance(layer, CacheLayerMixin)]
+    tensors = [t for layer in layers for t in (layer.keys, layer.values) if t is not None]
     return sum(t.numel() * t.element_size() for t in tensors)

@@ -162,16 +162,20 @@ class IHAConfig(PreTrainedConfig):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}")
         if self.window is not None and self.window < 0:
-            raise ValueError(f"window must be a number of tokens, None for the paper's or 0 for none, got {self.window}")
+            raise ValueError(
+                f"window must be a number of tokens, None for the paper's or 0 for none, got {self.window}"
+            )
 
     def _check_schedule(self, schedule: list[dict[str, Any]]) -> None:
         if len(schedule) != self.num_hidden_layers:
-            raise ValueError(f"layer_schedule has {len(schedule)} layers, num_hidden_layers is {self.num_hidden_layers}")
+            raise ValueError(
+                f"layer_schedule has {len(schedule)} layers, num_hidden_layers is {self.num_hidden_layers}"
+            )
         for index, layer in enumerate(schedule):
             if set(layer) != {"mechanism", "window", "num_pseudo_heads"} or layer["mechanism"] not in MECHANISMS:
                 raise ValueError(
-                    f"layer {index} of layer_schedule must be {{'mechanism': one of {MECHANISMS}, 'window': int or None, "
-                    f"'num_pseudo_heads': int}}, got {layer}"
+                    f"layer {index} of layer_schedule must be {{'mechanism': one of {MECHANISMS}, "
+                    f"'window': int or None, 'num_pseudo_heads': int}}, got {layer}"
                 )
             try:
                 LayerSpec(**layer)
@@ -183,13 +187,12 @@ class IHAConfig(PreTrainedConfig):
         P = max(layer["num_pseudo_heads"] for layer in self.layer_schedule or [])
         if self.mixing_init == "warm_start" and self.rope_positions == "virtual" and P > 1:
             raise ValueError(
-                f"mixing_init='warm_start' cannot be exact with rope_positions='virtual' and {P} pseudo-heads: the copies "
-                "of a key would be turned apart; use rope_positions='token'"
+                f"mixing_init='warm_start' cannot be exact with rope_positions='virtual' and {P} pseudo-heads: "
+                "the copies of a key would be turned apart; use rope_positions='token'"
             )
         if self.num_attention_heads % (self.num_key_value_heads or 1):
-            raise ValueError(
-                f"num_key_value_heads must divide num_attention_heads: {self.num_key_value_heads}, {self.num_attention_heads}"
-            )
+            heads = f"{self.num_key_value_heads}, {self.num_attention_heads}"
+            raise ValueError(f"num_key_value_heads must divide num_attention_heads: {heads}")
         if (self.head_dim or 0) % 2:
             raise ValueError(f"RoPE turns pairs of features: head_dim must be even, got {self.head_dim}")
         if self.attention_dropout:

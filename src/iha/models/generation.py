@@ -65,7 +65,8 @@ def load(directory: str, dtype: str = "auto", device: str = "cpu") -> tuple[PreT
         tokenizer = AutoTokenizer.from_pretrained(directory)
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"{directory} has no tokenizer that can be read: {error}") from error
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype).to(device).eval()
+    model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype)
+    model = model.to(torch.device(device)).eval()
     if len(tokenizer) > model.config.vocab_size:
         raise ValueError(
             f"the tokenizer of {directory} has {len(tokenizer)} tokens, the model only {model.config.vocab_size}"
@@ -109,7 +110,7 @@ def generate(
             raise ValueError(f"an empty prompt: {batch}")
         streamer = _Streamer(tokenizer, emit) if emit and len(prompts) == 1 and sampling.num_beams == 1 else None
         started = time.perf_counter()
-        out = model.generate(
+        out = model.generate(  # type: ignore[operator]
             input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], streamer=streamer,
             pad_token_id=tokenizer.pad_token_id, eos_token_id=ends or None, **sampling.options(),
         )  # fmt: skip
@@ -130,7 +131,7 @@ def as_json(directory: str, sampling: Sampling, runs: list[Run]) -> dict[str, An
 
 def _as_chat(tokenizer: PreTrainedTokenizerBase, prompt: str) -> str:
     messages = [{"role": "user", "content": prompt}]
-    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 
 def _ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
@@ -143,7 +144,7 @@ def _ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[in
 def _generated(tokenizer: PreTrainedTokenizerBase, prompt: str, row: Tensor, ends: list[int]) -> Generated:
     ended = torch.isin(row, torch.tensor(ends, device=row.device)).nonzero().flatten()
     count = int(ended[0]) + 1 if len(ended) else len(row)
-    return Generated(prompt, tokenizer.decode(row[:count], skip_special_tokens=True), count)
+    return Generated(prompt, str(tokenizer.decode(row[:count], skip_special_tokens=True)), count)
 
 
 class _Streamer(TextStreamer):

@@ -15,9 +15,10 @@ from transformers.utils import can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from iha.models.attention import CachedAttention, Context, build_attention
+from iha.models.attention import CachedAttention, build_attention
 from iha.models.cache import with_room_to_grow
 from iha.models.configuration import IHAConfig
+from iha.models.context import Context
 from iha.models.inputs import documents_of, padding_of
 from iha.models.remote_code import write_stub
 from iha.models.rotary import IHARotaryEmbedding
@@ -60,7 +61,7 @@ class IHAPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["IHADecoderLayer"]  # noqa: RUF012
-    _skip_keys_device_placement = ["past_key_values", "context"]  # noqa: RUF012
+    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
     _supports_sdpa = True
     _supports_flex_attn = True
     _supports_flash_attn = True
@@ -77,7 +78,7 @@ class IHAPreTrainedModel(PreTrainedModel):
         elif isinstance(module, CachedAttention) and hasattr(module, "reset_mixing"):
             own = dict(module.named_parameters(recurse=False))  # alpha and R, lambda, ...
             loaded = {name: p.clone() for name, p in own.items() if getattr(p, "_is_hf_initialized", False)}
-            module.reset_mixing()
+            module.reset_mixing()  # type: ignore[operator]
             for name, value in loaded.items():
                 own[name].copy_(value)
 
@@ -88,9 +89,10 @@ class IHAPreTrainedModel(PreTrainedModel):
         any_size = kwargs.pop("ignore_mismatched_sizes", False)
         options = {**kwargs, "output_loading_info": True, "ignore_mismatched_sizes": True}
         try:
-            model, info = super().from_pretrained(pretrained_model_name_or_path, *args, **options)
+            loaded: Any = super().from_pretrained(pretrained_model_name_or_path, *args, **options)
         except SafetensorError as error:
             raise ValueError(f"{pretrained_model_name_or_path}: not a whole safetensors file: {error}") from error
+        model, info = loaded
         where = f"{pretrained_model_name_or_path} does not fit its config.json as {cls.__name__}"
         if info["mismatched_keys"] and not any_size:
             name, found, expected = sorted(info["mismatched_keys"])[0]
@@ -166,7 +168,7 @@ class IHAForCausalLM(IHAPreTrainedModel, GenerationMixin):
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
     _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012
-    _pp_plan = {"lm_head": (["hidden_states"], ["logits"])}  # noqa: RUF012
+    _pp_plan = {"lm_head": (["hidden_states"], ["logits"])}  # type: ignore[dict-item]  # noqa: RUF012
 
     def __init__(self, config: IHAConfig) -> None:
         super().__init__(config)
@@ -223,10 +225,14 @@ class IHAForCausalLM(IHAPreTrainedModel, GenerationMixin):
         return torch.nn.functional.pad(attention_mask, (0, max(0, room)), value=1).bool()
 
     def _get_static_cache_init_shape(self) -> tuple[int, int]:
-        assert self.config.num_key_value_heads is not None and self.config.head_dim is not None
-        return 1, self.config.num_key_value_heads * self.config.head_dim  # see iha.models.attention
+        heads, width = self.config.num_key_value_heads, self.config.head_dim
+        assert heads is not None
+        assert width is not None
+        return 1, heads * width  # see iha.models.attention
 
-    def _prepare_cache_for_generation(self, generation_config: Any, model_kwargs: dict, *args: Any, **kwargs: Any) -> None:
-        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
-        if type(cache := model_kwargs.get("past_key_values")) is DynamicCache:
+    def _prepare_cache_for_generation(self, *args: Any, **kwargs: Any) -> Any:
+        prepared = super()._prepare_cache_for_generation(*args, **kwargs)  # type: ignore[misc]
+        model_kwargs = args[1] if len(args) > 1 else kwargs["model_kwargs"]
+        if type(cache := model_kwargs.get("past_key_values")) is DynamicCache and not cache.get_seq_length():
             with_room_to_grow(cache)
+        return prepared

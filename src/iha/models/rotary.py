@@ -29,7 +29,8 @@ class IHARotaryEmbedding(nn.Module):
         """Radians a position for each pair of features, and the factor of long-context types on cos and sin."""
         if self.rope_type != "default":
             return ROPE_INIT_FUNCTIONS[self.rope_type](self.config)
-        assert self.config.rope_parameters is not None and self.config.head_dim is not None
+        assert self.config.rope_parameters is not None
+        assert self.config.head_dim is not None
         exponents = torch.arange(0, self.config.head_dim, 2, dtype=torch.float) / self.config.head_dim
         return 1.0 / (self.config.rope_parameters["rope_theta"] ** exponents), 1.0
 

@@ -74,8 +74,8 @@ def visible_to_newest(
 ) -> Tensor:  # (1 or B, P, P, T) bool: query p, key p' of token t
     """What the newest token sees in a buffer of T tokens.
 
-    The buffer may hold tokens that are yet to come (a static cache); token indices may be tensors, so that compiled code
-    does not depend on them.
+    The buffer may hold tokens that are yet to come (a static cache). Token indices may be tensors, so that compiled
+    code does not depend on them.
     """
     P = visibility.num_pseudo_heads
     p = torch.arange(P, device=device)

@@ -4,7 +4,14 @@ import pytest
 import torch
 
 from iha.ops import reference
-from iha.ops.decoding import decode_interleaved, decoding_bias, decoding_rotary, fold_mixing, visible_to_newest
+from iha.ops.decoding import (
+    decode_interleaved,
+    decode_multihead,
+    decoding_bias,
+    decoding_rotary,
+    fold_mixing,
+    visible_to_newest,
+)
 from iha.ops.interleaved import interleaved_head_attention
 from iha.ops.rotary import rotary_table, turn, turn_wide, widened
 from iha.ops.visibility import Visibility
@@ -81,3 +88,18 @@ def test_turn_wide_is_turn() -> None:
     x, table = torch.randn(2, 5, 3, 8), rotary_table(torch.arange(5), 8, THETA, torch.float32)
     cos, sin = (t.unsqueeze(-2) for t in widened(*table))
     torch.testing.assert_close(turn_wide(x, cos, sin), turn(x, *table))
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("G", [4, 2, 1])
+def test_multihead_is_the_last_row(window: int | None, G: int) -> None:
+    q, k, v, *_ = _tensors(2, 7, 4, G, 1, 6, False)
+    padding = torch.ones(2, 7, dtype=torch.bool)
+    padding[1, :4] = False
+    ones = [torch.eye(heads, dtype=q.dtype)[:, :, None] for heads in (4, G, G)]
+    expected = reference.interleaved_head_attention(
+        q, k, v, *ones, torch.ones(4, 1, dtype=q.dtype), window=window, key_padding_mask=padding
+    )[:, -1:]
+    visible = visible_to_newest(Visibility("virtual", window, 1), 6, 0, 7, padding, q.device)
+    out = decode_multihead(q[:, -1:], k, v, decoding_bias(visible, 4, q.dtype))
+    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)

@@ -7,7 +7,6 @@ A cache holds each layer's heads before mixing, keys already turned to their tok
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers import Cache
 
@@ -21,6 +20,7 @@ from iha.models.context import Context, rotary_stride
 from iha.ops.decoding import (
     FoldedMixing,
     decode_interleaved,
+    decode_multihead,
     decoding_bias,
     fold_mixing,
     visible_to_newest,
@@ -93,22 +93,19 @@ class CachedAttention(SelfAttention):
             real = real & context.padding[:, first + order]
         return self.attend_turned(q, k[:, order], v[:, order], real, context)
 
-    def visible(self, context: Context, newest: int | Tensor, first: int, T: int) -> Tensor | None:
-        """What the newest token sees of T in the buffer, as the layer's decoding takes it; None for everything."""
+    def bias(self, context: Context, newest: int | Tensor, first: int, T: int) -> Tensor | None:
+        """What the newest token sees of T in the buffer, (1 or B, H*P*P, T); None for everything. Layers share it."""
         rule: Visibility = self.visibility
         room = not isinstance(newest, int) or newest + 1 - first != T
         own_token_whole = rule.causal == "token" or rule.num_pseudo_heads == 1
         if not room and context.padding is None and own_token_whole and (rule.window is None or rule.window >= T):
             return None
-        key = (type(self), rule, first, T)
+        key = (rule, first, T)
         if key not in context.masks:
             padding = context.padding_at(first, T)
             visible = visible_to_newest(rule, newest, first, T, padding, self.o_proj.weight.device)
-            context.masks[key] = self.mask_of(visible)
+            context.masks[key] = decoding_bias(visible, self.num_heads, self.o_proj.weight.dtype)
         return context.masks[key]
-
-    def mask_of(self, visible: Tensor) -> Tensor:  # (1 or B, P, P, T)
-        return visible
 
 
 class CachedInterleaved(CachedAttention, InterleavedHeadAttention):
@@ -138,12 +135,9 @@ class CachedInterleaved(CachedAttention, InterleavedHeadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         if context.implementation == "eager":
             return super().decode(q, k, v, context, cache, newest, first)
-        bias = self.visible(context, newest, first, k.shape[1])
+        bias = self.bias(context, newest, first, k.shape[1])
         rotary = context.decoding_rotary.get(self.stride)
         return decode_interleaved(q, k, v, self.folded_mixing(cache, newest), bias=bias, rotary=rotary), None
-
-    def mask_of(self, visible: Tensor) -> Tensor:
-        return decoding_bias(visible, self.num_heads, self.alpha_q.dtype)
 
     def folded_mixing(self, cache: Cache, newest: int | Tensor) -> FoldedMixing:
         """For decoding. Kept with the cache, which is as good as the weights it was filled by."""
@@ -173,10 +167,7 @@ class CachedMultiHead(CachedAttention, MultiHeadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         if context.implementation == "eager":
             return super().decode(q, k, v, context, cache, newest, first)
-        mask = self.visible(context, newest, first, k.shape[1])  # (1 or B, 1, 1, T)
-        q, k, v = (t.transpose(1, 2) for t in (q, k, v))  # (B, H or G, 1 or T, D)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
-        return out.transpose(1, 2), None
+        return decode_multihead(q, k, v, self.bias(context, newest, first, k.shape[1])), None
 
 
 class CachedTalkingHeads(CachedAttention, TalkingHeadsAttention):

@@ -64,6 +64,23 @@ def decode_interleaved(
     return (mixing.collapse @ out.reshape(B, H * P, D)).unsqueeze(1)
 
 
+def decode_multihead(
+    q: Tensor,  # (B, 1, H, D), the new token
+    k: Tensor,  # (B, T, G, D)
+    v: Tensor,  # (B, T, G, D)
+    bias: Tensor | None = None,  # (1 or B, H, T), as of `decoding_bias`
+) -> Tensor:  # (B, 1, H, D)
+    """Multi-head attention of one new token: two products, where SDPA on CPU packs all keys for a single row."""
+    B, _, H, D = q.shape
+    G = k.shape[2]
+    q = q.mul(D**-0.5).view(B, G, H // G, D)
+    scores = q @ k.permute(0, 2, 3, 1)  # (B, G, H/G, T)
+    if bias is not None:
+        scores = scores + bias.view(bias.shape[0], G, H // G, -1)
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    return (scores.softmax(dim=-1, dtype=wide).to(v.dtype) @ v.transpose(1, 2)).view(B, 1, H, D)
+
+
 def visible_to_newest(
     visibility: Visibility,
     newest: int | Tensor,  # token index of the query
@@ -88,7 +105,7 @@ def visible_to_newest(
 
 
 def decoding_bias(visible: Tensor, num_heads: int, dtype: torch.dtype) -> Tensor:
-    """`visible_to_newest` as `decode_interleaved` takes it, (1 or B, H*P*P, T)."""
+    """`visible_to_newest` as the two decoding steps take it, (1 or B, H*P*P, T)."""
     bias = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
     return bias.flatten(1, 2).repeat(1, num_heads, 1)
 

@@ -44,6 +44,8 @@ format: install
 
 reproduce: install
 	$(BIN)/iha verify --out $(OUT)/verify
+	$(BIN)/iha flops --out $(OUT)/flops
+	$(BIN)/iha synth binary --mechanisms mha,iha,simplicial --scale quick --out $(OUT)/synth
 
 bench: install
 	$(BIN)/iha bench attention --out $(OUT)/bench

@@ -1,5 +1,6 @@
 """`iha bench attention`: interleaved head attention beside SDPA, in time and memory."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ def attention(
     """Time IHA against SDPA at equal FLOPs, measure its memory, and draw time against N."""
     from iha.cli.low_precision import guard_low_precision
 
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler that measures memory would talk between the tables
     guard_low_precision(dtype)
     from iha.report.bench import run_attention
 

@@ -5,7 +5,9 @@ Eckart–Young the best fit leaves the singular values after the (H·d)-th. *Ope
 are a sum of H products S_h ⊗ B_h, the bank is Σ A^i ⊗ E_i with k terms; by Eckart–Young on the matrix whose columns are
 vec(A^i), the best H-head layer leaves exactly its smaller singular values, and we can build that layer and run it.
 
-Both need A^0 … A^(k-1) to be linearly independent, which full rank of A does not give (E16).
+The first is for values that are linear in X (C = 0 in the proof, see E17), the second also for attention matrices that
+do not depend on X, as in all constructions. Both need A^0 … A^(k-1) to be linearly independent, which full rank of A
+does not give (E16).
 """
 
 from collections.abc import Iterator
@@ -149,7 +151,7 @@ def check(seed: int = 0, k: int | None = None) -> Iterator[Claim]:
     H = ceil_sqrt(k)
     ranks = [iha_attention_rank(h, p, 12, seed) for h, p in ((1, 3), (2, 2), (2, 5), (3, 3))]
     yield holds(
-        "bound", "⌈√k⌉ heads are also necessary for IHA: H heads have at most H² attention matrices",
+        "bound", "IHA needs ⌈√k⌉ heads: H heads have at most H² independent attention matrices",
         "(ours; not in the paper)",
         f"ranks {ranks} for (H, P) = (1,3), (2,2), (2,5), (3,3); H = {H - 1} is too few for k = {k}",
         condition=ranks == [1, 4, 4, 9] and k > (H - 1) ** 2 and operator_residual(shift, k, (H - 1) ** 2) > 1e-6,

@@ -1,7 +1,7 @@
 """Learned, not only constructed: what gradient descent finds of Theorems 1, 3 and 4 (`iha verify --train`).
 
 *Filter banks*: linear attention on [X, I] with every weight free, on a directed ring whose powers are orthogonal, so
-that a layer with r attention matrices cannot do better than a relative error of √(1 − r/k) (see `filter_bound`).
+that a layer with r attention matrices that do not depend on X leaves at least √(1 − r/k) (see `filter_bound`).
 *CPM-3*: a one-layer softmax transformer with embeddings and a ReLU MLP, on fresh random sequences.
 All runs of a task have the same steps, batches, optimiser and schedule; only the attention differs.
 """

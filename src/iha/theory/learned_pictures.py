@@ -29,11 +29,11 @@ def series(ax: Axes, runs: list[Run], axis: str) -> None:
 
 
 def floor(ax: Axes, k: int, up_to: int) -> None:
-    """The best that H heads can do: H attention matrices in MHA, H² in IHA (see filter_bound)."""
+    """The best that H heads can do with attention that does not depend on X: H matrices in MHA, H² in IHA."""
     heads = list(range(1, up_to + 1))
     for kind, matrices, style in (("MHA", heads, "--"), ("IHA", [h * h for h in heads], ":")):
         bound = [math.sqrt(max(0.0, 1 - m / k)) for m in matrices]
-        ax.plot(heads, bound, style, color=GREY, linewidth=1.2, label=f"no {kind} layer is below this")
+        ax.plot(heads, bound, style, color=GREY, linewidth=1.2, label=f"{kind}, best fixed attention")
 
 
 def title(task: str) -> str:

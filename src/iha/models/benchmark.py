@@ -62,7 +62,7 @@ def run(settings: Settings, path: Path, progress: Progress) -> dict[str, Any]:
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     results: dict[str, Any] = {
-        "command": " ".join(["iha", *sys.argv[1:]]), "settings": asdict(settings), "machine": machine(), "results": [],
+        "command": _command(), "settings": asdict(settings), "machine": machine(), "results": [],
     }  # fmt: skip
     shared = (settings.tokens, settings.pseudo_heads)
     rounds: dict[str, Any] = {"rounds": settings.rounds, "seed": settings.seed, "progress": progress}
@@ -194,6 +194,14 @@ def machine() -> dict[str, Any]:
         "onednn_max_cpu_isa": os.environ.get("ONEDNN_MAX_CPU_ISA"),
         "load_average": os.getloadavg()[0],
     }  # fmt: skip
+
+
+def _command() -> str:
+    """As typed, without where the results go: that is no part of the measurement."""
+    words = ["iha", *sys.argv[1:]]
+    if "--out" in words:
+        del words[words.index("--out") : words.index("--out") + 2]
+    return " ".join(words)
 
 
 def _seconds_a_token(model: PreTrainedModel, prompt: Tensor, new_tokens: int, compiled: bool) -> float:

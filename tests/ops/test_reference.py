@@ -49,7 +49,7 @@ def test_algorithm_1_written_out(options, sees):
     torch.testing.assert_close(got[0], want, atol=1e-12, rtol=0)
 
 
-def test_definition_2_stacks_pseudo_heads_one_after_the_other():
+def test_definition_3_stacks_pseudo_heads_one_after_the_other():
     """Pseudo-major stacking and a full R: without mask and RoPE the order of virtual tokens does not matter."""
     B, N, H, P, D = 2, 6, 3, 2, 4
     q, k, v, alpha_q, alpha_k, alpha_v, collapse = (t.detach() for t in tensors(Shape(B, N, H, H, P, D, full=True)))

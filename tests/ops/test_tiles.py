@@ -2,29 +2,14 @@
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 import iha
+from iha.accounting.measure import allocated
 from iha.ops import kernels
 from iha.ops.masked import masked_attention
 from iha.ops.tiles import Tiling, backward_tiles, forward_tiles
 from iha.ops.visibility import Visibility
 from support import Shape, tensors
-
-
-class Allocations(TorchDispatchMode):
-    """The most elements any operator produced."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.largest = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        fresh = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t._base is None]
-        self.largest = max([self.largest, *(t.untyped_storage().nbytes() // t.element_size() for t in fresh)])
-        return out
 
 
 def test_the_formula_is_the_cpu_kernel():
@@ -82,11 +67,14 @@ def test_nothing_quadratic_and_nothing_of_size_sequence_times_window_is_allocate
     inputs = tensors(Shape(B=B, N=N, H=H, G=H, P=P, D=D), torch.float32)
     documents = (torch.arange(N) // 1000)[None] if mask else None
     causal = "token" if window is None else "virtual"  # "virtual" without a window needs no mask at all
-    with Allocations() as allocations:
+
+    def run() -> None:
         out = iha.interleaved_head_attention(*inputs, causal=causal, window=window, document_ids=documents)
         torch.autograd.grad(out.sum(), inputs)
+
     virtual = N * P
-    assert allocations.largest < virtual * (virtual if window is None else window * P) / 8
+    scores = virtual * (virtual if window is None else window * P)  # even as one byte each
+    assert allocated(run).largest < scores / 8
 
 
 def test_training_a_local_layer_keeps_no_pseudo_heads():

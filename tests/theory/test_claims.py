@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from iha.accounting.memory import available_bytes, require
 from iha.theory.claims import holds, largest_error, refuted, smallest, summed, worst
-from iha.theory.memory import available_bytes, require
 
 
 @pytest.mark.parametrize(

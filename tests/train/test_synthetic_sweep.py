@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 from iha.tasks import TASKS
-from iha.train.synthetic import checkpoint, machine, trainer
+from iha.train.synthetic import checkpoint, memory, trainer
 from iha.train.synthetic.config import SCALES, RunConfig, Scale, choose_scale, grid
 from iha.train.synthetic.sweep import check, read_records, run_sweep
 from iha.train.synthetic.trainer import Trainer, train
@@ -259,7 +259,7 @@ def test_every_scale_fits_every_task(name: str, scale: str) -> None:
 
 
 def test_memory_grows_with_what_it_should() -> None:
-    base = machine.memory_needed(TINY)
-    assert machine.memory_needed(replace(TINY, batch_size=64)) > base
-    assert machine.memory_needed(replace(TINY_IHA, num_pseudo_heads=8)) > machine.memory_needed(TINY_IHA) > base
-    assert machine.memory_needed(replace(TINY, sizes=(6,))) > base
+    base = memory.memory_needed(TINY)
+    assert memory.memory_needed(replace(TINY, batch_size=64)) > base
+    assert memory.memory_needed(replace(TINY_IHA, num_pseudo_heads=8)) > memory.memory_needed(TINY_IHA) > base
+    assert memory.memory_needed(replace(TINY, sizes=(6,))) > base

@@ -26,7 +26,7 @@ class InterleavedHeadAttention(SelfAttention):
         bias: of the four projections; out_bias: of the output projection, if it differs.
         qk_norm_eps: with a number, queries and keys are RMS-normalised per head (QK-norm) with this epsilon.
         causal, window, rope_theta, rope_positions, backend: as for `iha.interleaved_head_attention`.
-        collapse: "per_head", R of shape (H, P) as in Algorithm 1, or "full", (H, H*P) as in Definition 2.
+        collapse: "per_head", R of shape (H, P) as in Algorithm 1, or "full", (H, H*P) as in Definition 3.
         init: of alpha and R by name, one of `INITIALISATIONS`. "warm_start" makes the layer compute exactly what
             multi-head attention with the same projections would, until it learns otherwise.
     """

@@ -35,7 +35,7 @@ class IHAConfig(PreTrainedConfig):
             "num_pseudo_heads": int}. Always filled in when the configuration has been built.
         causal: "virtual" (Algorithm 1) or "token", of the IHA layers.
         rope_positions: "virtual" (Algorithm 1) or "token", of the IHA layers.
-        collapse: "per_head" (Algorithm 1) or "full" (Definition 2).
+        collapse: "per_head" (Algorithm 1) or "full" (Definition 3).
         mixing_init: how alpha and R start, one of `iha.layers.initialisation.INITIALISATIONS`.
         gated_mlp: two matrices up, one of them gated (Llama), or one up and one down (the paper's count).
         attention_out_bias: bias of the output projection, if it differs from attention_bias.

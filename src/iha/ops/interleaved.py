@@ -40,7 +40,7 @@ def interleaved_head_attention(
         q, k, v: projected heads. k and v may have G < H heads, G dividing H: query head h reads head h*G // H. q may
             hold only the last Nq <= N tokens (decoding, chunked prefill): its first row is then token N - Nq.
         alpha_q, alpha_k, alpha_v: the mixing weights of the P pseudo-heads.
-        collapse: R, per head (H, P) as in Algorithm 1 or over all heads (H, H*P) as in Definition 2.
+        collapse: R, per head (H, P) as in Algorithm 1 or over all heads (H, H*P) as in Definition 3.
         causal: "virtual", i sees j <= i (Algorithm 1); "token", it sees all pseudo-heads of its own and earlier
             tokens; None, it sees everything.
         window: sliding window in tokens, itself included: under "virtual" i - j < window*P, under "token"

@@ -1,6 +1,6 @@
 """The paper, line by line: the oracle that every fast path is tested against.
 
-Written to be read beside Algorithm 1 (Section 4) and Definition 2 of arXiv 2602.21371, never to be fast:
+Written to be read beside Algorithm 1 (Section 4) and Definition 3 of arXiv 2602.21371, never to be fast:
 it materialises the (N·P)×(N·P) scores of every head. It runs in whatever precision its inputs have, so
 float64 inputs give a float64 oracle.
 
@@ -22,7 +22,7 @@ def interleaved_head_attention(
     alpha_q: Tensor,  # (H, H, P), indexed [source head m, head h, pseudo-head p]
     alpha_k: Tensor,  # (G, G, P)
     alpha_v: Tensor,  # (G, G, P)
-    collapse: Tensor,  # R: (H, P) of Algorithm 1, or (H, H*P) of Definition 2
+    collapse: Tensor,  # R: (H, P) of Algorithm 1, or (H, H*P) of Definition 3
     *,
     causal: str | None = "virtual",
     window: int | None = None,
@@ -36,7 +36,7 @@ def interleaved_head_attention(
     """Interleaved head attention by its definition; see `iha.interleaved_head_attention` for the arguments.
 
     `score` is the map from scaled dot products to attention weights: "softmax"; "linear", no softmax at all
-    (polynomial filters, Theorem 2); "hard", softmax at temperature 0 with ties averaged (CPM-3, Theorem 4).
+    (polynomial filters, Theorems 1 and 3); "hard", softmax at temperature 0 with ties averaged (CPM-3, Theorem 4).
     """
     Nq, N, H, G, P = q.shape[1], k.shape[1], q.shape[2], k.shape[2], alpha_q.shape[-1]
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -79,7 +79,7 @@ def interleaved_head_attention(
     out = out.unflatten(1, (Nq, P))  # (B, Nq, P, H, Dv)
     if collapse.shape == (H, P):
         return torch.einsum("hp,bnphd->bnhd", collapse, out)
-    # Definition 2: R[h, (h', j)] also mixes the heads.
+    # Definition 3: R[h, (h', j)] also mixes the heads.
     return torch.einsum("hmp,bnpmd->bnhd", collapse.unflatten(1, (H, P)), out)
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from iha.accounting.memory import require
 from iha.theory.layer import Layer, router_mixing
-from iha.theory.memory import require
 from iha.theory.polynomial_filters import augment, ceil_sqrt, positional
 
 

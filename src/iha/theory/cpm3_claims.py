@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from iha.accounting.memory import require
 from iha.theory import cpm3_errata, cpm3_histogram
 from iha.theory.claims import Claim, holds, largest_error, refuted, summed, worst
 from iha.theory.cpm3 import (
@@ -20,7 +21,6 @@ from iha.theory.cpm3 import (
     parameters,
     random_tokens,
 )
-from iha.theory.memory import require
 from iha.theory.polynomial_filters import augment
 
 WHERE = "Theorem 4, section 4.3, appendix B.3"

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from iha.accounting.memory import require
 from iha.theory.claims import MACHINE, Claim, holds, refuted, worst
 from iha.theory.layer import Layer
-from iha.theory.memory import require
 from iha.theory.polynomial_filters import (
     augment,
     bytes_needed,

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from iha.accounting.memory import require
 from iha.theory.claims import MACHINE, Claim, holds, refuted, summed, worst
 from iha.theory.layer import Layer, router_mixing
-from iha.theory.memory import require
 
 WHERE = "Theorem 3, section 4.2, appendix B.2"
 

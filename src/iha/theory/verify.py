@@ -1,8 +1,6 @@
 """All claims, one after the other, and what is written about them."""
 
 import json
-import os
-import platform
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -11,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-import torch
-
+from iha.accounting.machine import describe_machine
+from iha.accounting.memory import require
 from iha.theory import (
     cpm3,
     cpm3_claims,
@@ -26,7 +24,6 @@ from iha.theory import (
 )
 from iha.theory.claims import Claim
 from iha.theory.learned import Experiment, Run, plan, train_all
-from iha.theory.memory import require
 
 
 @dataclass(frozen=True)
@@ -116,27 +113,6 @@ def failures(claims: list[Claim]) -> list[Claim]:
     return [claim for claim in claims if not claim.passed]
 
 
-def machine() -> dict:
-    """Enough to read the seconds by; no names of hosts or paths."""
-    return {
-        "system": platform.system(),
-        "processor": processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-
-
-def processor() -> str:
-    """The model name; `platform.processor` is empty on many Linux systems."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
 def write(path: Path, content: dict) -> None:
     """JSON, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,7 +126,7 @@ def results(settings: Settings, claims: list[Claim], started: float) -> dict:
         "command": settings.command(),
         "seed": settings.seed,
         "seconds": round(time.perf_counter() - started, 1),
-        "machine": machine(),
+        "machine": describe_machine(),
         "failed": len(failures(claims)),
         "claims": [claim.as_json() for claim in claims],
     }
@@ -175,7 +151,7 @@ def learn(settings: Settings, out: Path, bar: Bar = silent, experiments: list[Ex
         "command": settings.command(train=True),
         "seed": settings.seed,
         "seconds": round(time.perf_counter() - started, 1),
-        "machine": machine(),
+        "machine": describe_machine(),
         "runs": [r.as_json() for r in runs],
     }
     write(out / "learned.json", content)

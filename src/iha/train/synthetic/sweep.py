@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from rich.live import Live
 
-from iha.train.synthetic import checkpoint, machine
+from iha.train.synthetic import checkpoint, memory
 from iha.train.synthetic.config import RunConfig
 from iha.train.synthetic.statistics import summarise
 from iha.train.synthetic.table import progress_table
@@ -74,7 +74,7 @@ def check(runs: Sequence[RunConfig]) -> None:
         raise ValueError(f"runs of one sweep must differ in what their name shows; these do not: {sorted(twice)}")
     for run in runs:
         run.check()
-        machine.check_memory(run)
+        memory.check_memory(run)
         with torch.device("meta"):
             build_model(run)  # heads that a mechanism cannot do raise here
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from iha.accounting.machine import describe_machine
 from iha.tasks import Group, generate
 from iha.train.synthetic import checkpoint
 from iha.train.synthetic.batches import Batches, Tally, chunks, hits, num_valid, summed_loss
 from iha.train.synthetic.config import RunConfig
 from iha.train.synthetic.flops import forward_flops
-from iha.train.synthetic.machine import describe_machine
 from iha.train.synthetic.model import SyntheticModel
 
 CHECKPOINT_SECONDS = 30.0

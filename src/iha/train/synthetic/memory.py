@@ -1,21 +1,9 @@
-"""Where a run was made, and whether this machine can make it."""
+"""Whether this machine can make a run."""
 
-import os
-import platform
-from pathlib import Path
-
-import torch
-
+from iha.accounting.memory import available_bytes
 from iha.train.synthetic.config import RunConfig
 
 _BYTES = 4  # float32
-
-
-def describe_machine() -> dict[str, object]:
-    return {
-        "processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads(),
-        "python": platform.python_version(), "torch": torch.__version__,
-    }  # fmt: skip
 
 
 def memory_needed(config: RunConfig) -> int:
@@ -37,30 +25,11 @@ def memory_needed(config: RunConfig) -> int:
     return data + _BYTES * config.batch_size * activations
 
 
-def memory_available() -> int:
-    """Bytes; what the kernel calls available where it says so, else all there is."""
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 def check_memory(config: RunConfig) -> None:
-    needed, available, largest = memory_needed(config), memory_available(), max(config.sizes)
+    needed, available, largest = memory_needed(config), available_bytes(), max(config.sizes)
     if needed > available:
         raise ValueError(
             f"size {largest} ({config.data.length(largest)} tokens) with {config.mechanism} needs about "
             f"{needed / 2**30:.1f} GiB, this machine has {available / 2**30:.1f} GiB free: use a smaller --max-size, "
             "--batch-size or --train-examples"
         )
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor()

@@ -100,11 +100,14 @@ class CachedAttention(SelfAttention):
         own_token_whole = rule.causal == "token" or rule.num_pseudo_heads == 1
         if not room and context.padding is None and own_token_whole and (rule.window is None or rule.window >= T):
             return None
-        key = (rule, first, T)
-        if key not in context.masks:
-            padding = context.padding_at(first, T)
-            visible = visible_to_newest(rule, newest, first, T, padding, self.o_proj.weight.device)
-            context.masks[key] = decoding_bias(visible, self.num_heads, self.o_proj.weight.dtype)
+        # A number in a dictionary's key is a constant to the compiler: it would compile every token anew.
+        key = None if torch.compiler.is_compiling() else (rule, first, T)
+        if key is None or key not in context.masks:
+            visible = visible_to_newest(rule, newest, first, T, context.padding_at(first, T), self.o_proj.weight.device)
+            bias = decoding_bias(visible, self.num_heads, self.o_proj.weight.dtype)
+            if key is None:
+                return bias
+            context.masks[key] = bias
         return context.masks[key]
 
 

@@ -71,7 +71,18 @@ def test_a_file_of_prompts_gives_what_each_alone_gives(checkpoint: Path, tmp_pat
 def test_sampling_is_reproducible(checkpoint: Path, tmp_path: Path) -> None:
     texts = []
     for seed in (1, 1, 2):
-        options = ("--seed", seed, "--top-p", "0.9", "--top-k", "5", "--max-new-tokens", "12", "--out", tmp_path / "out")
+        options = (
+            "--seed",
+            seed,
+            "--top-p",
+            "0.9",
+            "--top-k",
+            "5",
+            "--max-new-tokens",
+            "12",
+            "--out",
+            tmp_path / "out",
+        )
         assert _run(checkpoint, "a b", *options).exit_code == 0
         texts.append(json.loads((tmp_path / "out" / "generate.json").read_text())["generated"][0]["text"])
     assert texts[0] == texts[1] != texts[2]

@@ -129,6 +129,12 @@ def test_autocast_computes_in_its_own_precision(window):
     assert all(g.dtype == torch.float32 for g in torch.autograd.grad(got.float().sum(), inputs))
 
 
+@pytest.mark.parametrize("window", [None, 6])
+def test_shapes_can_be_had_on_the_meta_device(window):
+    inputs = [t.detach().to("meta") for t in tensors(Shape())]
+    assert operator(*inputs, window=window, rope_theta=100.0).shape == inputs[0].shape
+
+
 def identity(H: int, P: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.eye(H, dtype=dtype)[:, :, None].expand(H, H, P).contiguous()
 

@@ -18,9 +18,7 @@ from iha.ops.visibility import Visibility
 class FoldedMixing(NamedTuple):
     """alpha and R in the form of the decoding step; the same for every token."""
 
-    query: (
-        Tensor  # (H*P*P*G, H): from the heads of the query to [h, p, p', m], one for every pseudo-key and source head
-    )
+    query: Tensor  # (H*P*P*G, H): from the query's heads to [h, p, p', m], one for each pseudo-key and source head
     value: Tensor  # (G, 1, 1, 1, P*G): from [p', m] to the value of head g
     collapse: Tensor  # (H, P) or (H, H*P)
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from iha.ops.checks import check_masks, check_options
+from iha.ops.precision import as_autocast
 from iha.ops.rotary import rotate
 from iha.ops.visibility import Causality
 
@@ -56,10 +57,8 @@ def prepare(
     backend: str = "auto",
 ) -> tuple[float, Tensor, list[Tensor]]:
     """Check, then the scale, q and the keys in their order: zero where a token is padding, turned by RoPE if any."""
-    if torch.is_autocast_enabled(q.device.type):
-        dtype = torch.get_autocast_dtype(q.device.type)
-        q, *cast = (t if t.dtype == torch.float64 else t.to(dtype) for t in (q, *keys.values()))
-        keys = dict(zip(keys, cast, strict=True))
+    q, *cast = as_autocast(q, *keys.values())
+    keys = dict(zip(keys, cast, strict=True))
     check(
         q, keys, causal=causal, window=window, rope_theta=rope_theta,
         key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale, backend=backend,

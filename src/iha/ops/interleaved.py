@@ -9,6 +9,7 @@ from iha.ops.checks import check_masks, check_options, check_tensors
 from iha.ops.dispatch import Case, choose_backend
 from iha.ops.local import local_attention
 from iha.ops.mixing import collapse_pseudo_heads, mix
+from iha.ops.precision import as_autocast
 from iha.ops.rotary import rotary_table, rotate
 from iha.ops.visibility import Causality, Visibility
 
@@ -55,11 +56,7 @@ def interleaved_head_attention(
         scale: of the scores; 1/sqrt(D) when None.
         backend: "auto" chooses; a named one that cannot do what is asked raises ValueError and says why.
     """
-    if torch.is_autocast_enabled(q.device.type):
-        dtype = torch.get_autocast_dtype(q.device.type)
-        q, k, v, alpha_q, alpha_k, alpha_v, collapse = (
-            t if t.dtype == torch.float64 else t.to(dtype) for t in (q, k, v, alpha_q, alpha_k, alpha_v, collapse)
-        )
+    q, k, v, alpha_q, alpha_k, alpha_v, collapse = as_autocast(q, k, v, alpha_q, alpha_k, alpha_v, collapse)
     check_tensors(q, k, v, alpha_q, alpha_k, alpha_v, collapse)
     check_options(causal, window, rope_theta, rope_positions, scale, backend, q.shape[-1])
     check_masks(key_padding_mask, document_ids, k)

@@ -7,7 +7,6 @@ machine slows both alike.
 import gc
 import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from torch import Tensor
 from transformers import CompileConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
+from iha.accounting.machine import describe_machine
 from iha.models.cache import cache_bytes
 from iha.models.configuration import IHAConfig
 from iha.models.modeling import IHAForCausalLM
@@ -188,11 +188,8 @@ def machine() -> dict[str, Any]:
     import transformers
 
     return {
-        "torch": torch.__version__, "transformers": transformers.__version__, "threads": torch.get_num_threads(),
-        "cpus": os.cpu_count(), "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "onednn_max_cpu_isa": os.environ.get("ONEDNN_MAX_CPU_ISA"),
-        "load_average": os.getloadavg()[0],
+        **describe_machine(), "transformers": transformers.__version__,
+        "onednn_max_cpu_isa": os.environ.get("ONEDNN_MAX_CPU_ISA"), "load_average": os.getloadavg()[0],
     }  # fmt: skip
 
 

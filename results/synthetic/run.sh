@@ -19,6 +19,7 @@ small="--scale small --epochs 9"
 synth binary-h2 binary --mechanisms mha,iha --heads 2 --pseudo-heads 2,4 $small
 # Theory's head count: a bank of k = 4 powers needs 4 heads of MHA, 2 of IHA with P = 2.
 synth polynomial-heads polynomial --mechanisms mha,iha --heads 1,2,4 --scale small --max-size 16 --train-examples 10000 --epochs 12
+synth polynomial-inits polynomial --mechanisms iha --heads 2 --inits one_hot,random,warm_start,orthogonal,identity --scale small --max-size 16 --train-examples 10000 --seeds 0 --epochs 12
 # What positions do to the task.
 synth binary-positions binary --mechanisms mha --heads 8 --positions 1d,2d,1d_size --seeds 0 $small
 # The paper's heads.

@@ -43,8 +43,8 @@ def collapse_pseudo_heads(x: Tensor, collapse: Tensor, num_pseudo_heads: int) ->
 def combine_heads(rows: Tensor, x: Tensor) -> Tensor:
     """rows (A, M) @ x (B, N, M, D) -> (B, N, A, D), one small product per token.
 
-    An explicit bmm with `rows` repeated by a zero stride: on CPU 2 to 8 times faster than matmul's own
-    broadcasting or einsum, forward and backward (docs/lab-notes.md).
+    An explicit bmm with `rows` repeated by a zero stride: with its backward 1.6 to 6 times faster on CPU than matmul's
+    own broadcasting or einsum (benchmarks/mixing.py, docs/lab-notes.md).
     """
     B, N, M, D = x.shape
     out = torch.bmm(rows.expand(B * N, *rows.shape), x.reshape(B * N, M, D))

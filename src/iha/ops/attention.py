@@ -9,6 +9,7 @@ from torch import Tensor
 
 from iha.ops import flash, flex
 from iha.ops.dispatch import Case, choose_backend
+from iha.ops.kernels import widened
 from iha.ops.masked import masked_attention
 from iha.ops.visibility import Visibility
 
@@ -37,8 +38,8 @@ def attend(
     if name == "flex":
         return flex.attend(q, k, v, case.visibility, key_padding_mask, document_ids, scale)
     if case.is_plain:
-        q, k, v = (t.transpose(1, 2) for t in (q, k, v))  # (B, H, N*P, D)
+        q, k, v = (widened(t).transpose(1, 2) for t in (q, k, v))  # (B, H, N*P, D)
         causal, grouped = case.visibility.causal is not None, q.shape[1] != k.shape[1]
         out = F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=grouped)
-        return out.transpose(1, 2)
+        return out.transpose(1, 2)[..., : case.head_dim]
     return masked_attention(q, k, v, case.visibility, key_padding_mask, document_ids, scale)

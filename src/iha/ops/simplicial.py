@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from iha.ops import inputs
+from iha.ops import inputs, simplicial_fused
 from iha.ops.visibility import Causality, Visibility, visible_tile
 
 _MAX_BLOCK_SCORES = 1 << 21  # B x H x queries x second keys x first keys of one block: 8 MiB in float32
@@ -59,9 +59,12 @@ def simplicial_attention(
     N, H = k1.shape[1], q.shape[2]
     keys = [inputs.repeat_heads(t, H) for t in keys]
     rules = (Visibility(causal, w1).clipped(N), Visibility(causal, w2).clipped(N))
+    heads_first = [t.transpose(1, 2) for t in (q, *keys)]  # (B, H, N, D)
+    sees_all = all(rule.causal is None and rule.window is None for rule in rules)
+    if sees_all and key_padding_mask is None and document_ids is None and simplicial_fused.fits(heads_first[0]):
+        return simplicial_fused.FusedSimplicial.apply(factor, *heads_first).transpose(1, 2)
     chunk, stretch = _block_sizes(q.shape[1], N, rules[0], max_block_scores // (q.shape[0] * H))
     plan = _Plan(rules, key_padding_mask, document_ids, factor, chunk, stretch, q.shape[1], N)
-    heads_first = (t.transpose(1, 2) for t in (q, *keys))  # (B, H, N, D)
     return _Simplicial.apply(plan, *heads_first).transpose(1, 2)
 
 

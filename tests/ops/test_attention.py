@@ -1,0 +1,37 @@
+"""Narrow heads are filled up with zeros for the CPU kernel: nothing but speed may change."""
+
+import pytest
+import torch
+from support import outputs_and_gradients
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from iha.ops import kernels
+from iha.ops.attention import attend
+from iha.ops.visibility import Visibility
+
+
+@pytest.mark.parametrize("causal", [None, "virtual"])
+@pytest.mark.parametrize(("D", "G"), [(8, 4), (3, 2), (12, 1)])
+def test_narrow_heads(D: int, G: int, causal: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = [torch.randn(2, 40, h, D) for h in (4, G, G)]
+
+    def function(*tensors: Tensor) -> Tensor:
+        return attend(*tensors, Visibility(causal))  # type: ignore[arg-type]
+
+    exact = outputs_and_gradients(function, [t.double() for t in tensors])
+    filled = outputs_and_gradients(function, tensors)
+    monkeypatch.setattr(kernels, "_NARROWEST", 1)
+    plain = outputs_and_gradients(function, tensors)
+    for name, wanted in exact.items():
+        assert filled[name].shape == wanted.shape
+        error, bound = ((found[name] - wanted).square().mean().sqrt() for found in (filled, plain))
+        assert error <= 2 * bound, f"{name}: {error:.2e}, unfilled {bound:.2e}"
+
+
+def test_what_is_filled_up() -> None:
+    assert kernels.widened(torch.ones(2, 8)).tolist() == [[1.0] * 8 + [0.0] * 8] * 2
+    for x in (torch.ones(2, 16), torch.ones(2, 8, dtype=torch.float64), torch.ones(2, 8, device="meta")):
+        assert kernels.widened(x) is x
+    with sdpa_kernel(SDPBackend.MATH):  # plain matrix products, as for counting them
+        assert kernels.widened(torch.ones(2, 8)).shape == (2, 8)

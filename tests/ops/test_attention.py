@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from support import outputs_and_gradients
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from iha.ops import kernels
 from iha.ops.attention import attend
 from iha.ops.visibility import Visibility
+from support import outputs_and_gradients
 
 
 @pytest.mark.parametrize("causal", [None, "virtual"])

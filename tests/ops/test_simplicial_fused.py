@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from support import outputs_and_gradients
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from iha.ops import simplicial_fused
 from iha.ops.simplicial import simplicial_attention, simplicial_attention_reference
+from support import outputs_and_gradients
 
 
 def heads(Nq: int = 13, N: int = 13, G: int = 4, D: int = 8) -> list[Tensor]:

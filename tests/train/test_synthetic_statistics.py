@@ -51,8 +51,19 @@ def test_equal_epochs_flops_and_time() -> None:
 
 def test_a_budget_below_the_first_epoch_has_no_score() -> None:
     assert at(record([0.6, 0.9], cost=3), "cpu_seconds", 2.9) is None
-    assert at(record([0.6, 0.9], cost=3), "cpu_seconds", 100) == 0.9
-    assert spread([0.5, None]) is None
+    assert at(record([0.6, 0.9], cost=3), "cpu_seconds", 100) == 0.9  # stopped early, by itself
+    assert at(record([0.6, 0.9], cost=3) | {"finished": False}, "cpu_seconds", 100) is None
+    assert spread([None, None]) is None
+
+
+def test_a_run_that_was_stopped_holds_nobody_back() -> None:
+    stopped = record([0.4], cost=1, seed=1) | {"finished": False}
+    summary = summarise([record([0.5, 0.6, 0.7], cost=1), stopped])
+    assert summary["equal"] == {"epochs": 3, "flops": 30, "cpu_seconds": 3}
+    (mha,) = summary["variants"]
+    for key in ("equal_epochs", "equal_flops", "equal_cpu_seconds"):
+        assert mha[key] == {"n": 1, "mean": 0.7, "sd": 0.0, "min": 0.7, "max": 0.7}
+    assert summarise([stopped])["equal"]["epochs"] == 1  # nothing else to go by
 
 
 def test_spread_is_the_sample_standard_deviation() -> None:
@@ -98,9 +109,10 @@ def test_plots(tmp_path: Path) -> None:
 
 def test_what_is_kept_of_a_sweep(tmp_path: Path) -> None:
     from iha.train.synthetic import checkpoint
-    from iha.train.synthetic.collect import collect, together
+    from iha.train.synthetic.collect import collect, write_page
 
     (tmp_path / "runs").mkdir()
+    (tmp_path / "kept").mkdir()
     done = record([0.123456789, 0.7], 1)
     content = {"command": "iha synth binary --out somewhere/private", "runs": [done["config"]]}
     checkpoint.write_json(tmp_path / "sweep.json", content)
@@ -113,4 +125,9 @@ def test_what_is_kept_of_a_sweep(tmp_path: Path) -> None:
     assert kept["command"] == "iha synth binary"
     assert (kept["runs_planned"], kept["runs_finished"]) == (1, 1)
     assert kept["runs"][0]["history"][0]["test"] == 0.123457
-    assert together([kept, kept]) == kept["runs"]
+    checkpoint.write_json(tmp_path / "kept" / "some.json", kept)
+    write_page(tmp_path / "kept")
+    page = (tmp_path / "kept" / "README.md").read_text().splitlines()
+    assert "`iha synth binary`: 1 of 1 runs finished." in page
+    assert "|  | seeds | epoch 1 | epoch 2 | at 20 FLOPs | after 2 s | s/epoch | FLOPs/epoch |" in page
+    assert "| mha | 1 | 12.3 (1) | 70.0 (1) | 70.0 (1) | 70.0 (1) | 1.0 | 1.00e+01 |" in page

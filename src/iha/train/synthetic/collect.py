@@ -1,12 +1,12 @@
-"""The sweeps of a directory as one small JSON file each, and their figures: what is kept under results/.
+"""The sweeps of a directory as one small JSON file each, their figures and a page of tables: what is kept.
 
-    python -m iha.train.synthetic.collect RUNS RESULTS FIGURES
+    python -m iha.train.synthetic.collect RUNS RESULTS FIGURES   # from the directories of the sweeps
+    python -m iha.train.synthetic.collect RESULTS                # the page again, from the JSON files alone
 
 Unfinished runs are kept as far as they got, marked as such.
 """
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from iha.train.synthetic import checkpoint
 from iha.train.synthetic.plots import plot_sweep
 from iha.train.synthetic.statistics import summarise
 from iha.train.synthetic.sweep import MANIFEST, read_records
+from iha.train.synthetic.table import markdown_page
 
 _DIGITS = 6
 
@@ -30,12 +31,6 @@ def collect(sweep: Path) -> dict[str, Any] | None:
         "summary": _rounded(summarise(records)),
         "runs": [_rounded({k: v for k, v in record.items() if k not in ("machine", "progress")}) for record in records],
     }  # fmt: skip
-
-
-def together(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The runs of several sweeps, each once: a configuration that two sweeps share is counted in the first."""
-    runs = {run["name"]: run for result in reversed(results) for run in result["runs"]}
-    return list(runs.values())
 
 
 def _rounded(value: Any) -> Any:
@@ -55,9 +50,19 @@ def main(runs: Path, results: Path, figures: Path) -> None:
         checkpoint.write_json(results / f"{sweep.name}.json", content)
         (figures / sweep.name).mkdir(parents=True, exist_ok=True)
         plot_sweep(content["runs"], figures / sweep.name)
+    write_page(results)
+
+
+def write_page(results: Path) -> None:
+    """All tables of a results directory, in its README.md."""
+    kept = [checkpoint.read_json(path) for path in sorted(results.glob("*.json"))]
+    (results / "README.md").write_text(markdown_page(kept), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    if len(sys.argv) == 2:
+        write_page(Path(sys.argv[1]))
+    elif len(sys.argv) == 4:
+        main(*map(Path, sys.argv[1:]))
+    else:
         raise SystemExit(__doc__)
-    main(*map(Path, sys.argv[1:]))

@@ -17,7 +17,8 @@ _SHORT = {
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
     """Runs that differ only in the seed are one variant.
 
-    The common epoch, FLOPs and time are the largest that every run has reached. "final" is the test score of the epoch
+    The common epoch, FLOPs and time are the largest that every finished run has reached; a run that was stopped before
+    has no score there. "final" is the test score of the epoch
     with the best validation score. Time is CPU time of one-threaded training, evaluation not counted: wall-clock on a
     machine with nothing else to do.
     """
@@ -27,9 +28,10 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
     for record in records:
         variants.setdefault(_variant(record["config"]), []).append(record)
     shown = _varying([record["config"] for record in records])
-    equal: dict[str, float] = {"epochs": min(len(record["history"]) for record in records)}
+    finished = [record for record in records if record["finished"]] or records
+    equal: dict[str, float] = {"epochs": min(len(record["history"]) for record in finished)}
     for key in ("flops", "cpu_seconds"):
-        equal[key] = min(_cumulative(record, key)[-1] for record in records)
+        equal[key] = min(_cumulative(record, key)[-1] for record in finished)
     task = records[0]["config"]["task"]
     return {
         "task": task, "score": "R²" if task == "polynomial" else "accuracy", "equal": equal,
@@ -46,7 +48,7 @@ def _describe(group: list[Record], shown: list[str], equal: dict[str, float]) ->
         "seeds": [record["config"]["seed"] for record in group], "finished": [record["finished"] for record in group],
         "epochs": [len(record["history"]) for record in group],
         "final": spread([record["best"]["test"] for record in group]),
-        "equal_epochs": spread([record["history"][epochs - 1]["test"] for record in group]),
+        "equal_epochs": spread([after(record, epochs) for record in group]),
         "equal_flops": spread([at(record, "flops", equal["flops"]) for record in group]),
         "equal_cpu_seconds": spread([at(record, "cpu_seconds", equal["cpu_seconds"]) for record in group]),
         "parameters": group[0]["parameters"], "mixing_parameters": group[0]["mixing_parameters"],
@@ -54,10 +56,18 @@ def _describe(group: list[Record], shown: list[str], equal: dict[str, float]) ->
     }  # fmt: skip
 
 
+def after(record: Record, epochs: int) -> float | None:
+    """The test score after so many epochs; None when the run has not got there."""
+    return record["history"][epochs - 1]["test"] if epochs <= len(record["history"]) else None
+
+
 def at(record: Record, key: str, budget: float, split: str = "test") -> float | None:
-    """The score when so much had been spent, linearly between epochs; None before the first epoch's end."""
+    """The score when so much had been spent, linearly between epochs.
+
+    None before the first epoch's end, and beyond the last one of a run that did not end by itself.
+    """
     spent, scores = _cumulative(record, key), [entry[split] for entry in record["history"]]
-    if budget < spent[0]:
+    if budget < spent[0] or (budget > spent[-1] and not record["finished"]):
         return None
     for i in range(1, len(spent)):
         if budget < spent[i]:
@@ -66,9 +76,9 @@ def at(record: Record, key: str, budget: float, split: str = "test") -> float | 
 
 
 def spread(values: Sequence[float | None]) -> dict[str, float] | None:
-    """Mean and sample standard deviation over seeds; None if one of them has no value."""
+    """Mean and sample standard deviation over the n seeds that have a value; None if none has."""
     numbers = [value for value in values if value is not None]
-    if not numbers or len(numbers) < len(values):
+    if not numbers:
         return None
     mean = math.fsum(numbers) / len(numbers)
     variance = math.fsum((x - mean) ** 2 for x in numbers) / max(1, len(numbers) - 1)

@@ -30,7 +30,7 @@ MANIFEST, SUMMARY, RUNS = "sweep.json", "summary.json", "runs"
 _REFRESH_SECONDS = 1.0
 # A step allocates hundreds of megabytes and frees them. By default glibc gives such blocks back to the system, and
 # fresh pages cost more than the arithmetic on them: up to a third of the time of a step. Read when a process starts.
-_ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 
 
 def run_sweep(
@@ -54,7 +54,7 @@ def run_sweep(
         if not (out / MANIFEST).exists():
             content = {"command": shlex.join(["iha", *sys.argv[1:]]), "runs": [run.as_json() for run in runs]}
             checkpoint.write_json(out / MANIFEST, content)
-        with _default_environment(_ALLOCATOR):
+        with _default_environment(ALLOCATOR):
             _train_all(runs, directory, workers, console)
         summary = summarise(read_records(out))
         checkpoint.write_json(out / SUMMARY, summary)

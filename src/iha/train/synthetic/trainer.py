@@ -11,7 +11,7 @@ import torch
 from iha.accounting.machine import describe_machine
 from iha.tasks import Group, generate
 from iha.train.synthetic import checkpoint
-from iha.train.synthetic.batches import Batches, Tally, chunks, hits, num_valid, summed_loss
+from iha.train.synthetic.batches import Batches, Part, Tally, chunks, hits, num_valid, summed_loss
 from iha.train.synthetic.config import RunConfig
 from iha.train.synthetic.flops import forward_flops
 from iha.train.synthetic.model import SyntheticModel
@@ -61,17 +61,9 @@ class Trainer:
 
     def run_epoch(self, after_step: Callable[[], None]) -> None:
         """Trains to the end of the epoch, from wherever in it the state stands, and evaluates."""
-        kind = self.config.data.kind
         for parts in self.batches.epoch(self.epoch, self.step):
             begin, begin_cpu = time.perf_counter(), time.process_time()
-            valid = sum(num_valid(targets) for _, _, targets in parts)
-            for size, inputs, targets in parts:
-                outputs = self.model(inputs, size)
-                loss = summed_loss(outputs, targets, kind)
-                (loss / valid).backward()
-                self.tally.add(loss.item(), num_valid(targets), *hits(outputs.detach(), targets, kind))
-            self.optimiser.step()
-            self.optimiser.zero_grad(set_to_none=True)
+            self.train_batch(parts)
             self.step += 1
             self.seconds += time.perf_counter() - begin
             self.cpu_seconds += time.process_time() - begin_cpu
@@ -84,6 +76,18 @@ class Trainer:
             "flops": self.flops_per_epoch, "seconds": self.seconds, "cpu_seconds": self.cpu_seconds,
         })  # fmt: skip
         self.epoch, self.step, self.tally, self.seconds, self.cpu_seconds = self.epoch + 1, 0, Tally(), 0.0, 0.0
+
+    def train_batch(self, parts: list[Part]) -> None:
+        """One step of the optimiser, on one batch cut by size."""
+        kind = self.config.data.kind
+        valid = sum(num_valid(targets) for _, _, targets in parts)
+        for size, inputs, targets in parts:
+            outputs = self.model(inputs, size)
+            loss = summed_loss(outputs, targets, kind)
+            (loss / valid).backward()
+            self.tally.add(loss.item(), num_valid(targets), *hits(outputs.detach(), targets, kind))
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
 
     @torch.no_grad()
     def evaluate(self, groups: dict[int, Group]) -> Tally:

@@ -5,6 +5,7 @@ import torch
 
 from iha.ops.multihead import multihead_attention
 from iha.ops.simplicial import simplicial_attention
+from support import outputs_and_gradients
 
 
 def heads(B: int = 2, N: int = 9, H: int = 4, G: int = 2, D: int = 6) -> list[torch.Tensor]:
@@ -60,3 +61,13 @@ def test_large_logits_do_not_overflow() -> None:
 def test_bad_windows_are_named(window: object) -> None:
     with pytest.raises(ValueError, match=str(window).replace("(", r"\(").replace(")", r"\)")):
         simplicial_attention(*heads(), window=window)  # type: ignore[arg-type]
+
+
+def test_many_blocks_do_not_cost_precision() -> None:
+    """Sums over blocks are kept in float32: as good in bfloat16 with hundreds of blocks as with one."""
+    tensors = [t.bfloat16() for t in heads(B=1, N=48, H=2, G=2)]
+    exact = outputs_and_gradients(simplicial_attention, [t.double() for t in tensors])
+    one, many = (outputs_and_gradients(simplicial_attention, tensors, max_block_scores=n) for n in (1 << 21, 1))
+    for name, wanted in exact.items():
+        error, bound = ((found[name] - wanted).square().mean().sqrt() for found in (many, one))
+        assert error <= 1.1 * bound, f"{name}: {error:.2e} in blocks, {bound:.2e} in one"

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -80,6 +81,26 @@ print(float(model(torch.tensor({x.tolist()})).logits.double().sum()))
 """
     out = _run(script, tmp_path)
     assert float(out.stdout.split()[-1]) == pytest.approx(float(model(x).logits.double().sum()), abs=1e-5)
+
+
+def test_the_stub_is_uploaded_with_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the Hub: what is in the directory when the upload begins."""
+    uploaded: list[dict[str, str]] = []
+
+    def upload(_: object, directory: str, *args: object, **kwargs: object) -> None:
+        uploaded.append({path.name: path.read_text() for path in Path(directory).glob("[mc]*.[pj]*")})
+
+    hub, card = mock.Mock(), mock.Mock()
+    for module in ("modeling_utils", "utils.hub"):
+        monkeypatch.setattr(f"transformers.{module}.hf_api", lambda: hub)
+        monkeypatch.setattr(f"transformers.{module}.create_and_tag_model_card", lambda *args, **kwargs: card)
+    monkeypatch.setattr("transformers.utils.hub.PushToHubMixin._upload_modified_files", upload)
+    tiny_model().save_pretrained(tmp_path / "m", push_to_hub=True)
+    tiny_model().push_to_hub("m")
+    assert len(uploaded) == 2
+    for files in uploaded:
+        assert "IHAForCausalLM" in files["modeling_iha.py"]
+        assert json.loads(files["config.json"])["auto_map"]["AutoConfig"] == "modeling_iha.IHAConfig"
 
 
 def test_where_iha_is_not_installed_the_stub_says_what_to_install(tmp_path: Path) -> None:

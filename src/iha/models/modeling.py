@@ -109,6 +109,11 @@ class IHAPreTrainedModel(PreTrainedModel):
             write_stub(save_directory)
         return result
 
+    def _upload_modified_files(self, working_dir: Any, *args: Any, **kwargs: Any) -> Any:
+        """`save_pretrained(..., push_to_hub=True)` uploads before it returns: the stub has to be there by then."""
+        write_stub(working_dir)
+        return super()._upload_modified_files(working_dir, *args, **kwargs)
+
 
 class IHAModel(IHAPreTrainedModel):
     def __init__(self, config: IHAConfig) -> None:

@@ -3,7 +3,7 @@
 #   OUT: where the runs go; WORKERS: runs at once, one thread each; IHA: the command; ONLY: names, all when empty.
 set -eu
 OUT=${OUT:-runs/synthetic}
-WORKERS=${WORKERS:-1}
+WORKERS=${WORKERS:-2}
 IHA=${IHA:-iha}
 ONLY=${ONLY:-}
 
@@ -15,22 +15,25 @@ synth() {
 }
 
 small="--scale small --epochs 9"
-# Few heads: MHA against IHA with P = H and P = 2H, three seeds.
+bank="--scale small --max-size 16 --train-examples 10000 --epochs 12"
+# The paper's heads, and everything it is compared with.
+synth binary-h8 binary --mechanisms mha,iha,simplicial,talking_heads,differential,knocking_heads,strassen --heads 8 $small
+# Heads from scarce to plenty, P = H; and more pseudo-heads than heads.
+synth binary-heads binary --mechanisms mha,iha --heads 1,2,4,8 $small
 synth binary-h2 binary --mechanisms mha,iha --heads 2 --pseudo-heads 2,4 $small
-# Theory's head count: a bank of k = 4 powers needs 4 heads of MHA, 2 of IHA with P = 2.
-synth polynomial-heads polynomial --mechanisms mha,iha --heads 1,2,4 --scale small --max-size 16 --train-examples 10000 --epochs 12
-synth polynomial-inits polynomial --mechanisms iha --heads 2 --inits one_hot,random,warm_start,orthogonal,identity --scale small --max-size 16 --train-examples 10000 --seeds 0 --epochs 12
-# What positions do to the task.
+# What the paper leaves open: initialisation of alpha and R, their learning rate, positions, learning rate, width, length.
+synth binary-inits binary --mechanisms iha --heads 4 --inits one_hot,warm_start,random,orthogonal,identity $small
+synth binary-inits-h8 binary --mechanisms iha --heads 8 --inits one_hot,warm_start --seeds 0 $small
+synth binary-mixing binary --mechanisms iha --heads 4 --mixing-rates 1,10,0.1 --seeds 0 $small
 synth binary-positions binary --mechanisms mha --heads 8 --positions 1d,2d,1d_size --seeds 0 $small
-# The paper's heads.
-synth binary-h8 binary --mechanisms mha,iha --heads 8 --seeds 0 $small
-synth binary-h2-simplicial binary --mechanisms simplicial --heads 2 --seeds 0 $small
+synth binary-rates binary --mechanisms mha,iha --heads 4 --learning-rates 1e-3,1e-4 --seeds 0 $small
+synth binary-width binary --mechanisms mha,iha --heads 4 --width 128 --seeds 0 $small
+synth binary-long binary --mechanisms mha,iha --heads 4 --seeds 0 --scale small --epochs 40
+# 3-hop: few heads, three seeds; and the paper's data, heads and learning rate, cut after 6 epochs.
+synth ternary-heads ternary --mechanisms mha,iha --heads 2,4 $small
+synth ternary-paper ternary --mechanisms mha,iha,simplicial --scale paper --learning-rates 1e-3 --seeds 0 --epochs 6
+# Theory's tasks: a bank of k = 4 powers needs 4 heads of MHA, 2 of IHA with P = 2.
+synth polynomial-heads polynomial --mechanisms mha,iha --heads 1,2,4 $bank
+synth polynomial-inits polynomial --mechanisms iha --heads 2 --inits one_hot,random,warm_start,orthogonal,identity --seeds 0 $bank
 synth cpm3-heads cpm3 --mechanisms mha,iha --heads 1,2,4 --scale small --max-size 10 --seeds 0 --epochs 12
 synth retrieval-heads retrieval --mechanisms mha,iha --heads 1,2,4 --scale small --max-size 16 --seeds 0 --epochs 12
-# Initialisations of alpha and R, and their learning rate.
-synth binary-h2-inits binary --mechanisms iha --heads 2 --pseudo-heads 2 --inits random,warm_start,orthogonal,identity --seeds 0 $small
-synth binary-h2-others binary --mechanisms talking_heads,differential,knocking_heads --heads 2 --seeds 0 $small
-synth binary-h2-mixing binary --mechanisms iha --heads 2 --pseudo-heads 2 --mixing-rates 10,0.1 --seeds 0 $small
-synth binary-h2-strassen binary --mechanisms strassen --heads 2 --seeds 0 $small
-synth ternary-h2 ternary --mechanisms mha,iha --heads 2 --pseudo-heads 2,4 --seeds 0 --max-size 7 $small
-synth binary-h8-simplicial binary --mechanisms simplicial --heads 8 --seeds 0 $small

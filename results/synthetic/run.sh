@@ -23,17 +23,23 @@ synth binary-heads binary --mechanisms mha,iha --heads 1,2,4,8 $small
 synth binary-h2 binary --mechanisms mha,iha --heads 2 --pseudo-heads 2,4 $small
 # What the paper leaves open: initialisation of alpha and R, their learning rate, positions, learning rate, width, length.
 synth binary-inits binary --mechanisms iha --heads 4 --inits one_hot,warm_start,random,orthogonal,identity $small
-synth binary-inits-h8 binary --mechanisms iha --heads 8 --inits one_hot,warm_start --seeds 0 $small
+synth binary-inits-h8 binary --mechanisms iha --heads 8 --inits one_hot,warm_start $small
 synth binary-mixing binary --mechanisms iha --heads 4 --mixing-rates 1,10,0.1 --seeds 0 $small
 synth binary-positions binary --mechanisms mha --heads 8 --positions 1d,2d,1d_size --seeds 0 $small
-synth binary-rates binary --mechanisms mha,iha --heads 4 --learning-rates 1e-3,1e-4 --seeds 0 $small
 synth binary-width binary --mechanisms mha,iha --heads 4 --width 128 --seeds 0 $small
-synth binary-long binary --mechanisms mha,iha --heads 4 --seeds 0 --scale small --epochs 40
+synth binary-slow binary --mechanisms mha,iha --heads 4 --pseudo-heads 1,4 --learning-rates 1e-4 --seeds 0 $small
+# Controls: with P = 1 alpha only re-parametrises MHA's projections; and MHA with larger learning rates.
+synth binary-control binary --mechanisms iha --heads 2,4,8 --pseudo-heads 1 --inits warm_start $small
+synth binary-rates binary --mechanisms mha --heads 4,8 --learning-rates 1e-3,2e-3,4e-3,8e-3 --seeds 0 $small
+synth binary-rates-h8 binary --mechanisms mha,iha --heads 8 --pseudo-heads 1,8 --inits warm_start --learning-rates 1e-3,4e-3 --seeds 0 $small
+synth binary-fast binary --mechanisms mha,iha --heads 4 --pseudo-heads 1,4 --learning-rates 4e-3 --seeds 0 --scale small --epochs 30
 # 3-hop: few heads, three seeds; and the paper's data, heads and learning rate, cut after 6 epochs.
-synth ternary-heads ternary --mechanisms mha,iha --heads 2,4 $small
-synth ternary-paper ternary --mechanisms mha,iha,simplicial --scale paper --learning-rates 1e-3 --seeds 0 --epochs 6
+synth ternary-h2 ternary --mechanisms mha,iha --heads 2 --pseudo-heads 1,2 $small
+synth ternary-h4 ternary --mechanisms mha,iha --heads 4 --pseudo-heads 1,4 $small
+synth ternary-paper ternary --mechanisms mha,iha,simplicial --pseudo-heads 1,8 --inits warm_start --scale paper --learning-rates 1e-3 --seeds 0 --epochs 6
 # Theory's tasks: a bank of k = 4 powers needs 4 heads of MHA, 2 of IHA with P = 2.
 synth polynomial-heads polynomial --mechanisms mha,iha --heads 1,2,4 $bank
+synth polynomial-control polynomial --mechanisms iha --heads 2 --pseudo-heads 1 $bank
 synth polynomial-inits polynomial --mechanisms iha --heads 2 --inits one_hot,random,warm_start,orthogonal,identity --seeds 0 $bank
 synth cpm3-heads cpm3 --mechanisms mha,iha --heads 1,2,4 --scale small --max-size 10 --seeds 0 --epochs 12
 synth retrieval-heads retrieval --mechanisms mha,iha --heads 1,2,4 --scale small --max-size 16 --seeds 0 --epochs 12

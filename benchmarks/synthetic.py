@@ -35,7 +35,7 @@ _NO_FUSED_PAIRS = ("iha.ops.simplicial_fused._WIDEST", 0)
 
 
 def milliseconds(
-    config: RunConfig, threads: int = 1, patches: tuple[tuple[str, int], ...] = (), steps: int = 4
+    config: RunConfig, threads: int = 1, patches: tuple[tuple[str, int], ...] = (), steps: int = 3
 ) -> float:
     """Of one example, in the best of a few training steps."""
     torch.set_num_threads(threads)

@@ -30,12 +30,14 @@ synth binary-width binary --mechanisms mha,iha --heads 4 --width 128 --seeds 0 $
 synth binary-slow binary --mechanisms mha,iha --heads 4 --pseudo-heads 1,4 --learning-rates 1e-4 --seeds 0 $small
 # Controls: with P = 1 alpha only re-parametrises MHA's projections; and MHA with larger learning rates.
 synth binary-control binary --mechanisms iha --heads 2,4,8 --pseudo-heads 1 --inits warm_start $small
+synth binary-mixing-control binary --mechanisms iha --heads 4 --pseudo-heads 1 --mixing-rates 10 --seeds 0 $small
 synth binary-rates binary --mechanisms mha --heads 4,8 --learning-rates 1e-3,2e-3,4e-3,8e-3 --seeds 0 $small
 synth binary-rates-h8 binary --mechanisms mha,iha --heads 8 --pseudo-heads 1,8 --inits warm_start --learning-rates 1e-3,4e-3 --seeds 0 $small
 synth binary-fast binary --mechanisms mha,iha --heads 4 --pseudo-heads 1,4 --learning-rates 4e-3 --seeds 0 --scale small --epochs 30
 # 3-hop: few heads, three seeds; and the paper's data, heads and learning rate, cut after 6 epochs.
 synth ternary-h2 ternary --mechanisms mha,iha --heads 2 --pseudo-heads 1,2 $small
 synth ternary-h4 ternary --mechanisms mha,iha --heads 4 --pseudo-heads 1,4 $small
+synth ternary-h8 ternary --mechanisms mha,simplicial --heads 8 --seeds 0 $small
 synth ternary-paper ternary --mechanisms mha,iha,simplicial --pseudo-heads 1,8 --inits warm_start --scale paper --learning-rates 1e-3 --seeds 0 --epochs 6
 # Theory's tasks: a bank of k = 4 powers needs 4 heads of MHA, 2 of IHA with P = 2.
 synth polynomial-heads polynomial --mechanisms mha,iha --heads 1,2,4 $bank

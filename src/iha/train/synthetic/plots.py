@@ -46,12 +46,14 @@ def plot_sweep(records: Sequence[dict[str, Any]], out: Path) -> list[Path]:
     figure, axis = plt.subplots(figsize=(1.5 + 1.1 * len(groups), 4.2))
     finals = [variant["final"] for variant in summary["variants"]]
     heights = [100 * final["mean"] for final in finals]
+    stopped = [not any(variant["finished"]) for variant in summary["variants"]]
     axis.bar(
         list(groups), heights, yerr=[100 * final["sd"] for final in finals], capsize=4,
-        color=[colours(i) for i in range(len(groups))],
+        color=[colours(i) for i in range(len(groups))], hatch=["//" if cut else "" for cut in stopped],
     )  # fmt: skip
-    for i, height in enumerate(heights):
-        axis.annotate(f"{height:.1f}", (i, height), ha="center", va="bottom")
+    for i, (height, variant) in enumerate(zip(heights, summary["variants"], strict=True)):
+        cut = f"\nstopped,\nepoch {max(variant['epochs'])}" if stopped[i] else ""
+        axis.annotate(f"{height:.1f}{cut}", (i, height), ha="center", va="bottom")
     lowest = min(heights)
     bottom = max(0, lowest - 10) if lowest > 0 else None
     axis.set(ylabel=f"test {score}", title=f"{summary['task']}: final", ylim=(bottom, None))

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from iha.accounting.measure import allocated
 from iha.ops import simplicial_fused
 from iha.ops.simplicial import simplicial_attention, simplicial_attention_reference
 from support import outputs_and_gradients
@@ -72,3 +73,22 @@ def test_only_what_it_can_do(calls: list[tuple[int, ...]]) -> None:
     assert not calls
     simplicial_attention(*tensors, causal=None, window=13)  # no window at all
     assert len(calls) == 1
+
+
+def test_rows_that_are_not_kept_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the B·H·N² rows of 16 numbers only a block's exist, in the forward pass too."""
+    tensors = [torch.randn(1, 128, 4, 8) for _ in range(5)]
+    monkeypatch.setattr(simplicial_fused, "_MAX_ROWS", 4 * 128)  # one query
+    monkeypatch.setattr(simplicial_fused, "_MAX_KEPT_ROWS", 0)
+    rows = 4 * 128 * 128 * 16 * 4  # bytes
+    assert allocated(lambda: simplicial_attention(*tensors, causal=None)).peak < rows / 4
+
+
+def test_backward_where_plain_products_are_asked_for() -> None:
+    """The forward pass has decided; a context around the backward pass alone must not break it."""
+    q, *keys = (t.requires_grad_() for t in heads())
+    out = simplicial_attention(q, *keys, causal=None)
+    (wanted,) = torch.autograd.grad(out.sum(), q, retain_graph=True)
+    with sdpa_kernel(SDPBackend.MATH):
+        (found,) = torch.autograd.grad(out.sum(), q)
+    torch.testing.assert_close(found, wanted, atol=0, rtol=0)

@@ -6,14 +6,16 @@ logits never do. On CPU and with narrow heads this takes half the time of the bl
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from iha.ops.kernels import attend_tile, attend_tile_backward, fused_on, widened
+from iha.ops.kernels import attend_tile, attend_tile_backward, fused_on
 
 _MAX_ROWS = 1 << 17  # B x H x queries x first keys of one block
-_MAX_KEPT_ROWS = 1 << 21  # of the whole call, from the forward to the backward pass: 144 MiB
+_MAX_KEPT_ROWS = 1 << 21  # of the whole call, from the forward to the backward pass: 136 MiB
 _WIDEST = 8  # features of a head; wider ones are no faster than the blocks
+_FILLED = 16  # features of a row: what the kernel is fast on, and at least one more than a head has
 
 
 def fits(q: Tensor) -> bool:
@@ -27,14 +29,12 @@ class FusedSimplicial(torch.autograd.Function):
     @staticmethod
     def forward(ctx, scale: float, q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         out, lse = torch.empty_like(q), torch.empty(q.shape[:3], dtype=q.dtype)
-        blocks, kept = _blocks(q, k1), []
-        for mine in blocks:
+        keep, kept = q.shape[:3].numel() * k1.shape[2] <= _MAX_KEPT_ROWS, []
+        for mine in _blocks(q, k1):
             inner, row_lse = _attend_rows(_rows(q[:, :, mine], k1), k2, v2, scale)
             out[:, :, mine] = (row_lse.softmax(dim=-1)[..., None] * inner * v1[:, :, None]).sum(dim=3)
             lse[:, :, mine] = row_lse.logsumexp(dim=-1)
-            kept += [inner, row_lse]
-        if q.shape[:3].numel() * k1.shape[2] > _MAX_KEPT_ROWS:
-            kept = []  # computed again in the backward pass
+            kept += [inner, row_lse] if keep else []  # or computed again in the backward pass
         ctx.scale = scale
         ctx.save_for_backward(q, k1, k2, v1, v2, out, lse, *kept)
         return out
@@ -43,7 +43,7 @@ class FusedSimplicial(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
         q, k1, k2, v1, v2, out, lse, *kept = ctx.saved_tensors
-        D, wide_k2, wide_v2 = q.shape[-1], widened(k2), widened(v2)
+        D, wide_k2, wide_v2 = q.shape[-1], _filled(k2), _filled(v2)
         dq, dk1, dk2, dv1, dv2 = (torch.zeros_like(t) for t in (q, k1, k2, v1, v2))
         delta = (grad * out).sum(dim=-1)  # (B, H, Nq)
         for n, mine in enumerate(_blocks(q, k1)):
@@ -69,14 +69,19 @@ class FusedSimplicial(torch.autograd.Function):
         return None, dq, dk1, dk2, dv1, dv2
 
 
+def _filled(x: Tensor) -> Tensor:
+    """(..., D) with zeros up to 16 features; whatever `sdpa_kernel` says by the time of the backward pass."""
+    return F.pad(x, (0, _FILLED - x.shape[-1]))
+
+
 def _rows(q: Tensor, k1: Tensor) -> Tensor:
     """(B, H, queries, N, 16): every query with every first key."""
-    return widened(q[:, :, :, None] * k1[:, :, None])
+    return _filled(q[:, :, :, None] * k1[:, :, None])
 
 
 def _attend_rows(rows: Tensor, k2: Tensor, v2: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """Every row's attention to the second keys (B, H, queries, N, D) and its log-sum-exp (B, H, queries, N)."""
-    inner, row_lse = attend_tile(rows.flatten(2, 3), widened(k2), widened(v2), None, scale)
+    inner, row_lse = attend_tile(rows.flatten(2, 3), _filled(k2), _filled(v2), None, scale)
     return inner[..., : k2.shape[-1]].unflatten(2, rows.shape[2:4]), row_lse.unflatten(2, rows.shape[2:4])
 
 

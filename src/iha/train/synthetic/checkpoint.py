@@ -37,7 +37,8 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 
 
 def load_state(path: Path) -> dict[str, Any]:
-    """Tensors and plain data only (`weights_only`): a checkpoint can run no code."""
+    """A file that `save_state` wrote here. Tensors and plain data only (`weights_only`): should it be another's, it can
+    run no code. Not safetensors, for the optimiser's state is nested and `iha synth` needs torch alone."""
     return torch.load(path, weights_only=True, map_location="cpu")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from iha.train.synthetic.statistics import summarise
+from iha.train.synthetic.statistics import summarise, without_seed
 
 _AXES = {"epochs": "epochs", "flops": "training FLOPs", "cpu_seconds": "training time on one core, s"}
 
@@ -66,12 +66,8 @@ def _groups(records: Sequence[dict[str, Any]], summary: dict[str, Any]) -> dict[
     groups: dict[str, list[dict[str, Any]]] = {}
     configs = {variant["label"]: variant["config"] for variant in summary["variants"]}
     for name, config in configs.items():
-        groups[name] = [record for record in records if _without_seed(record) == config]
+        groups[name] = [record for record in records if without_seed(record["config"]) == config]
     return groups
-
-
-def _without_seed(record: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in record["config"].items() if key != "seed"}
 
 
 Curve = tuple[list[float], list[float], list[float], list[float]]

@@ -17,10 +17,9 @@ _SHORT = {
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
     """Runs that differ only in the seed are one variant.
 
-    The common epoch, FLOPs and time are the largest that every finished run has reached; a run that was stopped before
-    has no score there. "final" is the test score of the epoch
-    with the best validation score. Time is CPU time of one-threaded training, evaluation not counted: wall-clock on a
-    machine with nothing else to do.
+    The common epoch, FLOPs and time are the largest that every finished run has reached; a run that was stopped
+    before has no score there. "final" is the test score of the epoch with the best validation score. Time is CPU
+    time of one-threaded training, evaluation not counted: wall-clock on a machine with nothing else to do.
     """
     if not records:
         raise ValueError("no run has finished an epoch: there is nothing to summarise")
@@ -44,7 +43,7 @@ def _describe(group: list[Record], shown: list[str], equal: dict[str, float]) ->
     cpu = [entry["cpu_seconds"] for record in group for entry in record["history"]]
     return {
         "label": label(group[0]["config"], shown),
-        "config": {k: v for k, v in group[0]["config"].items() if k != "seed"},
+        "config": without_seed(group[0]["config"]),
         "seeds": [record["config"]["seed"] for record in group], "finished": [record["finished"] for record in group],
         "epochs": [len(record["history"]) for record in group],
         "final": spread([record["best"]["test"] for record in group]),
@@ -54,6 +53,11 @@ def _describe(group: list[Record], shown: list[str], equal: dict[str, float]) ->
         "parameters": group[0]["parameters"], "mixing_parameters": group[0]["mixing_parameters"],
         "flops_per_epoch": group[0]["flops_per_epoch"], "cpu_seconds_per_epoch": sum(cpu) / len(cpu),
     }  # fmt: skip
+
+
+def without_seed(config: dict[str, Any]) -> dict[str, Any]:
+    """What the runs of one variant have in common."""
+    return {key: value for key, value in config.items() if key != "seed"}
 
 
 def after(record: Record, epochs: int) -> float | None:
@@ -108,7 +112,7 @@ def _varying(configs: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _variant(config: dict[str, Any]) -> tuple:
-    return tuple((key, str(value)) for key, value in sorted(config.items()) if key != "seed")
+    return tuple((key, str(value)) for key, value in sorted(without_seed(config).items()))
 
 
 def _cumulative(record: Record, key: str) -> list[float]:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from iha.train.synthetic import checkpoint
 from iha.train.synthetic.config import RunConfig
-from iha.train.synthetic.statistics import after, spread
+from iha.train.synthetic.statistics import after, spread, without_seed
 
 _EPOCHS = (1, 4, 9, 16)  # shown on the page
 
@@ -93,7 +93,7 @@ def _markdown_sweep(result: dict[str, Any]) -> str:
         "|" + "---|" * len(columns),
     ]
     for variant in summary["variants"]:
-        group = [run for run in runs if {k: v for k, v in run["config"].items() if k != "seed"} == variant["config"]]
+        group = [run for run in runs if without_seed(run["config"]) == variant["config"]]
         scores = [_percent(spread([after(run, epoch) for run in group]), counted=True) for epoch in epochs]
         prices = [_percent(variant[key], counted=True) for key in ("equal_flops", "equal_cpu_seconds")]
         costs = [f"{variant['cpu_seconds_per_epoch']:.1f}", f"{variant['flops_per_epoch']:.2e}"]

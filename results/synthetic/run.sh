@@ -26,7 +26,10 @@ synth binary-inits binary --mechanisms iha --heads 4 --inits one_hot,warm_start,
 synth binary-inits-h8 binary --mechanisms iha --heads 8 --inits one_hot,warm_start $small
 synth binary-mixing binary --mechanisms iha --heads 4 --mixing-rates 1,10,0.1 --seeds 0 $small
 synth binary-positions binary --mechanisms mha --heads 8 --positions 1d,2d,1d_size --seeds 0 $small
-synth binary-width binary --mechanisms mha,iha --heads 4 --width 128 --seeds 0 $small
+synth binary-width binary --mechanisms mha,iha --heads 4 --widths 64,128 --seeds 0 $small
+synth binary-batch binary --mechanisms mha,iha --heads 4 --batch-sizes 16,64,256 --seeds 0 $small
+# One head of width 16, with which Kozachinskiy et al., whom the paper follows, solve the task by Strassen attention.
+synth binary-tiny binary --mechanisms mha,strassen --heads 1 --widths 16 --positions 1d,2d --seeds 0 --scale small
 synth binary-slow binary --mechanisms mha,iha --heads 4 --pseudo-heads 1,4 --learning-rates 1e-4 --seeds 0 $small
 # Controls: with P = 1 alpha only re-parametrises MHA's projections; and MHA with larger learning rates.
 synth binary-control binary --mechanisms iha --heads 2,4,8 --pseudo-heads 1 --inits warm_start $small
@@ -34,10 +37,10 @@ synth binary-mixing-control binary --mechanisms iha --heads 4 --pseudo-heads 1 -
 synth binary-rates binary --mechanisms mha --heads 4,8 --learning-rates 1e-3,2e-3,4e-3,8e-3 --seeds 0 $small
 synth binary-rates-h8 binary --mechanisms mha,iha --heads 8 --pseudo-heads 1,8 --inits warm_start --learning-rates 1e-3,4e-3 --seeds 0 $small
 synth binary-fast binary --mechanisms mha,iha --heads 4 --pseudo-heads 1,4 --learning-rates 4e-3 --seeds 0 --scale small --epochs 30
-# 3-hop: few heads, three seeds; and the paper's data, heads and learning rate, cut after 6 epochs.
+# 3-hop: few heads; the paper's heads and everything it is compared with; the paper's data, cut after 6 epochs.
 synth ternary-h2 ternary --mechanisms mha,iha --heads 2 --pseudo-heads 1,2 $small
 synth ternary-h4 ternary --mechanisms mha,iha --heads 4 --pseudo-heads 1,4 $small
-synth ternary-h8 ternary --mechanisms mha,simplicial --heads 8 --seeds 0 $small
+synth ternary-h8 ternary --mechanisms mha,iha,simplicial,talking_heads,differential,knocking_heads,strassen --heads 8 --pseudo-heads 1,8 $small
 synth ternary-paper ternary --mechanisms mha,iha,simplicial --pseudo-heads 1,8 --inits warm_start --scale paper --learning-rates 1e-3 --seeds 0 --epochs 6
 # Theory's tasks: a bank of k = 4 powers needs 4 heads of MHA, 2 of IHA with P = 2.
 synth polynomial-heads polynomial --mechanisms mha,iha --heads 1,2,4 $bank

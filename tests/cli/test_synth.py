@@ -11,7 +11,7 @@ from iha.cli.synth import synth
 
 app = typer.Typer()
 app.command()(synth)
-TINY = ["--train-examples", "64", "--held-out-examples", "32", "--epochs", "1", "--width", "16", "--workers", "1"]
+TINY = ["--train-examples", "64", "--held-out-examples", "32", "--epochs", "1", "--widths", "16", "--workers", "1"]
 
 
 @pytest.mark.parametrize(

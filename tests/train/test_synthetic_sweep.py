@@ -216,7 +216,7 @@ def test_refused_before_anything_is_written(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=message):
             run_sweep([config], out, console=QUIET)
     with pytest.raises(ValueError, match="must differ"):
-        run_sweep([TINY, replace(TINY, batch_size=32)], out, console=QUIET)
+        run_sweep([TINY, replace(TINY, epochs=4)], out, console=QUIET)
     with pytest.raises(ValueError, match="at least one run"):
         run_sweep([], out, console=QUIET)
     assert not out.exists()
@@ -250,6 +250,15 @@ def test_grid_multiplies_only_what_applies() -> None:
         grid("binary", ("mha",), choose_scale("quick", max_size=3))
     assert grid("binary", ("mha",), choose_scale("quick", sizes=(3, 12)))[0].sizes == (3, 12)
     assert grid("binary", ("mha",), choose_scale("quick", max_size=8))[0].sizes == (6, 7, 8)
+
+
+def test_a_grid_crosses_every_choice_that_the_paper_leaves_open() -> None:
+    scale = choose_scale("quick", widths=(16, 32), batch_sizes=(16, 64), heads=(1, 2), seeds=(0, 1))
+    runs = grid("binary", ("mha", "iha"), scale, inits=("one_hot", "random"), positions=("1d", "2d"))
+    assert len(runs) == len(set(runs)) == len({run.name for run in runs}) == 2 * 2 * 2 * 2 * 2 * (1 + 2)
+    assert {(run.width, run.batch_size) for run in runs} == {(16, 16), (16, 64), (32, 16), (32, 64)}
+    assert all(run.num_pseudo_heads == (run.num_heads if run.mechanism == "iha" else 1) for run in runs)
+    check(runs)
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -24,8 +24,8 @@ def synth(
     learning_rates: Annotated[str | None, typer.Option(help="comma-separated")] = None,
     mixing_rates: Annotated[str, typer.Option(help="learning rate of alpha and R as a factor, comma-separated")] = "1",
     seeds: Annotated[str | None, typer.Option(help="comma-separated")] = None,
-    width: Annotated[int | None, typer.Option(help="of the model")] = None,
-    batch_size: Annotated[int, typer.Option(help="examples a step")] = 64,
+    widths: Annotated[str | None, typer.Option(help="of the model, comma-separated")] = None,
+    batch_sizes: Annotated[str | None, typer.Option(help="examples a step, comma-separated")] = None,
     epochs: Annotated[int | None, typer.Option(help="at most")] = None,
     patience: Annotated[int | None, typer.Option(help="epochs without a better validation score")] = None,
     max_size: Annotated[int | None, typer.Option(help="leaves out the task's larger sizes m")] = None,
@@ -52,12 +52,13 @@ def synth(
     try:
         chosen = choose_scale(
             scale, heads=integers(heads), learning_rates=decimals(learning_rates), seeds=integers(seeds),
-            width=width, epochs=epochs, patience=patience, max_size=max_size, sizes=integers(sizes),
-            train_examples=train_examples, held_out_examples=held_out_examples,
+            widths=integers(widths), batch_sizes=integers(batch_sizes), epochs=epochs, patience=patience,
+            max_size=max_size, sizes=integers(sizes), train_examples=train_examples,
+            held_out_examples=held_out_examples,
         )  # fmt: skip
         runs = grid(
             task, words(mechanisms), chosen, pseudo_heads=integers(pseudo_heads) or (), inits=words(inits),
-            positions=words(positions), mixing_rates=decimals(mixing_rates) or (1.0,), batch_size=batch_size,
+            positions=words(positions), mixing_rates=decimals(mixing_rates) or (1.0,),
         )  # fmt: skip
         out = out or Path("results") / "synth" / f"{task}-{scale}"
         summary = run_sweep(runs, out, workers=workers, console=console)

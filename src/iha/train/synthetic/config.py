@@ -43,7 +43,9 @@ class RunConfig:
         if self.mechanism == "iha":
             parts += [f"P{self.num_pseudo_heads}", self.init]
             parts += [] if self.mixing_rate == 1 else [f"mix{self.mixing_rate:g}"]
-        return "-".join([*parts, f"w{self.width}", self.positions, f"lr{self.learning_rate:g}", f"s{self.seed}"])
+        batch = [] if self.batch_size == 64 else [f"b{self.batch_size}"]
+        last = [*batch, f"lr{self.learning_rate:g}", f"s{self.seed}"]
+        return "-".join([*parts, f"w{self.width}", self.positions, *last])
 
     def as_json(self) -> dict[str, object]:
         return asdict(self) | {"sizes": list(self.sizes)}
@@ -79,7 +81,8 @@ class Scale:
     train_examples: int = 40_000
     held_out_examples: int = 5_000  # validation and test, each
     heads: tuple[int, ...] = (8,)
-    width: int = 64
+    widths: tuple[int, ...] = (64,)
+    batch_sizes: tuple[int, ...] = (64,)
     learning_rates: tuple[float, ...] = (1e-3, 1e-4)
     epochs: int = 200  # at most; patience usually ends a run
     patience: int = 10
@@ -110,7 +113,6 @@ def grid(
     inits: Sequence[str] = ("one_hot",),
     positions: Sequence[str] = ("1d",),
     mixing_rates: Sequence[float] = (1.0,),
-    batch_size: int = 64,
 ) -> list[RunConfig]:
     """All runs of a sweep, seeds outermost: stopped early, it has compared everything once."""
     _one_of("task", task, tuple(TASKS))
@@ -118,11 +120,13 @@ def grid(
         _one_of("mechanism", mechanism, tuple(MECHANISMS))
     sizes = _sizes(TASKS[task], scale)
     runs: dict[RunConfig, None] = {}
-    choices: Iterable[tuple] = itertools.product(scale.seeds, scale.learning_rates, positions, scale.heads, mechanisms)
-    for seed, rate, place, heads, mechanism in choices:
+    choices: Iterable[tuple] = itertools.product(
+        scale.seeds, scale.learning_rates, scale.batch_sizes, scale.widths, positions, scale.heads, mechanisms
+    )
+    for seed, rate, batch_size, width, place, heads, mechanism in choices:
         plain = RunConfig(
             task, mechanism, sizes, scale.train_examples, scale.held_out_examples, scale.held_out_examples,
-            scale.width, heads, 1, "", place, batch_size, rate, 1.0, scale.epochs, scale.patience, seed,
+            width, heads, 1, "", place, batch_size, rate, 1.0, scale.epochs, scale.patience, seed,
         )  # fmt: skip
         if mechanism != "iha":
             runs[plain] = None

@@ -31,5 +31,5 @@ def check_memory(config: RunConfig) -> None:
         raise ValueError(
             f"size {largest} ({config.data.length(largest)} tokens) with {config.mechanism} needs about "
             f"{needed / 2**30:.1f} GiB, this machine has {available / 2**30:.1f} GiB free: use a smaller --max-size, "
-            "--batch-size or --train-examples"
+            "--batch-sizes or --train-examples"
         )

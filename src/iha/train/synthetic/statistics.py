@@ -11,6 +11,7 @@ _SHORT = {
     "learning_rate": "lr ",
     "mixing_rate": "mixing lr x",
     "width": "width ",
+    "batch_size": "batch ",
 }
 
 

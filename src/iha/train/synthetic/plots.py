@@ -44,16 +44,15 @@ def plot_sweep(records: Sequence[dict[str, Any]], out: Path) -> list[Path]:
     written.append(_save(figure, out / "price.png"))
 
     figure, axis = plt.subplots(figsize=(1.5 + 1.1 * len(groups), 4.2))
-    finals = [variant["final"] for variant in summary["variants"]]
-    heights = [100 * final["mean"] for final in finals]
-    stopped = [not any(variant["finished"]) for variant in summary["variants"]]
-    axis.bar(
-        list(groups), heights, yerr=[100 * final["sd"] for final in finals], capsize=4,
+    variants = summary["variants"]
+    heights = [100 * variant["final"]["mean"] for variant in variants]
+    # Stopped by hand in every seed: its height is not a final score.
+    stopped = ["" if any(v["finished"]) else f"\nstopped,\nepoch {max(v['epochs'])}" for v in variants]
+    bars = axis.bar(
+        list(groups), heights, yerr=[100 * variant["final"]["sd"] for variant in variants], capsize=4,
         color=[colours(i) for i in range(len(groups))], hatch=["//" if cut else "" for cut in stopped],
     )  # fmt: skip
-    for i, (height, variant) in enumerate(zip(heights, summary["variants"], strict=True)):
-        cut = f"\nstopped,\nepoch {max(variant['epochs'])}" if stopped[i] else ""
-        axis.annotate(f"{height:.1f}{cut}", (i, height), ha="center", va="bottom")
+    axis.bar_label(bars, [f"{height:.1f}{cut}" for height, cut in zip(heights, stopped, strict=True)], padding=2)
     lowest = min(heights)
     bottom = max(0, lowest - 10) if lowest > 0 else None
     axis.set(ylabel=f"test {score}", title=f"{summary['task']}: final", ylim=(bottom, None))

@@ -17,13 +17,12 @@ synth() {
 small="--scale small --epochs 9"
 bank="--scale small --max-size 16 --train-examples 10000 --epochs 12"
 # The paper's heads, and everything it is compared with.
-synth binary-h8 binary --mechanisms mha,iha,simplicial,talking_heads,differential,knocking_heads,strassen --heads 8 $small
+synth binary-h8 binary --mechanisms mha,iha,simplicial,talking_heads,differential,knocking_heads,strassen --heads 8 --inits one_hot,warm_start $small
 # Heads from scarce to plenty, P = H; and more pseudo-heads than heads.
 synth binary-heads binary --mechanisms mha,iha --heads 1,2,4,8 $small
 synth binary-h2 binary --mechanisms mha,iha --heads 2 --pseudo-heads 2,4 $small
 # What the paper leaves open: initialisation of alpha and R, their learning rate, positions, learning rate, width, length.
 synth binary-inits binary --mechanisms iha --heads 4 --inits one_hot,warm_start,random,orthogonal,identity $small
-synth binary-inits-h8 binary --mechanisms iha --heads 8 --inits one_hot,warm_start $small
 synth binary-mixing binary --mechanisms iha --heads 4 --mixing-rates 1,10,0.1 --seeds 0 $small
 synth binary-positions binary --mechanisms mha --heads 8 --positions 1d,2d,1d_size --seeds 0 $small
 synth binary-width binary --mechanisms mha,iha --heads 4 --widths 64,128 --seeds 0 $small

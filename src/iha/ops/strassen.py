@@ -107,11 +107,10 @@ def _by_products(
     Z = (z - z.detach().amax(dim=-1, keepdim=True)).exp()
 
     ones = torch.ones_like(v1[..., :1])
-    rows1, rows2 = (torch.cat((v, ones), dim=-1).mT.contiguous() for v in (v1, v2))  # (B, H, D + 1, keys)
-    left = X[:, :, :, None, :] * rows1[:, :, None]  # (B, H, queries, D + 1, keys): X diag(v1[:, d])
-    right = Z[:, :, :, None, :] * rows2[:, :, None]  # the same shape: Z diag(v2[:, d])
+    v1_and_1, v2_and_1 = torch.cat((v1, ones), dim=-1), torch.cat((v2, ones), dim=-1)  # (B, H, keys, D + 1)
+    left = X[:, :, :, None, :] * v1_and_1.mT[:, :, None]  # (B, H, queries, D + 1, keys): X diag(v1[:, d])
     product = (left.flatten(2, 3) @ Y).view_as(left)
-    sums = torch.linalg.vecdot(product, right)  # (B, H, queries, D + 1); einsum would copy both
+    sums = torch.einsum("bhidk,bhik,bhkd->bhid", product, Z, v2_and_1)
     numerator, normaliser = sums[..., :-1], sums[..., -1:]
 
     limits = torch.finfo(q.dtype)

@@ -1,4 +1,4 @@
-"""The house as docs/architecture.md draws it: imports point downwards, and each room keeps its own tools and secrets."""
+"""The house as docs/architecture.md draws it: imports point downwards, and rooms keep to themselves."""
 
 import ast
 from collections.abc import Iterator
@@ -66,9 +66,9 @@ def private_names_used(path: Path, room: str) -> Iterator[str]:
                 if any(_is_private(part) for part in f"{node.module}.{alias.name}".split(".")):
                     yield f"{node.module}.{alias.name}"
     for node in ast.walk(syntax(path)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in foreign:
-            if _is_private(node.attr):
-                yield f"{node.value.id}.{node.attr}"
+        attribute = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        if attribute and node.value.id in foreign and _is_private(node.attr):
+            yield f"{node.value.id}.{node.attr}"
 
 
 def _is_private(name: str) -> bool:

@@ -16,7 +16,7 @@ from unittest import mock
 
 import torch
 
-from iha.accounting.machine import describe_machine
+from iha.records.host import describe_machine
 from iha.train.synthetic.config import RunConfig
 from iha.train.synthetic.sweep import ALLOCATOR
 from iha.train.synthetic.trainer import Trainer

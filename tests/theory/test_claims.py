@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from iha.accounting.memory import available_bytes, require
+from iha.records.host import available_bytes, require_bytes
 from iha.theory.claims import holds, largest_error, refuted, smallest, summed, worst
 
 
@@ -46,8 +46,8 @@ def test_errors_of_different_shapes_are_refused() -> None:
 def test_too_large_is_refused_with_the_number_of_bytes() -> None:
     need = 10 * available_bytes()
     with pytest.raises(ValueError, match=f"a thing needs about {need:,} bytes"):
-        require(need, "a thing")
-    require(1, "a thing")
+        require_bytes(need, "a thing")
+    require_bytes(1, "a thing")
 
 
 def test_nan_is_never_dropped() -> None:

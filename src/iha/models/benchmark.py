@@ -20,11 +20,11 @@ from torch import Tensor
 from transformers import CompileConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
-from iha.accounting.machine import describe_machine
 from iha.models.cache import cache_bytes
 from iha.models.configuration import IHAConfig
 from iha.models.modeling import IHAForCausalLM
 from iha.models.presets import PRESETS, preset
+from iha.records.host import describe_machine
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "hybrid": {},  # local IHA and global multi-head layers, 4:1

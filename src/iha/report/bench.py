@@ -12,9 +12,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from iha.accounting import attention_bench as bench
-from iha.accounting.machine import describe_machine
 from iha.accounting.mechanism_bench import LayerCost, layer_costs
 from iha.accounting.mechanisms import AttentionShape
+from iha.records.host import describe_machine
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from iha.accounting.memory import require
+from iha.records.host import require_bytes
 from iha.theory.layer import Layer, router_mixing
 from iha.theory.polynomial_filters import augment, ceil_sqrt, positional
 
@@ -142,7 +142,7 @@ def build(kind: str, n_max: int, task: Task) -> Network:
         raise ValueError(f"kind must be 'mha' or 'iha', got {kind!r}")
     if n_max < 1:
         raise ValueError(f"N_max must be at least 1, got {n_max}")
-    require(bytes_needed(n_max), f"CPM-3 with N_max = {n_max}")
+    require_bytes(bytes_needed(n_max), f"CPM-3 with N_max = {n_max}")
     attention = mha_attention(n_max) if kind == "mha" else iha_attention(n_max)
     width = attention.heads * attention.w_v.shape[-1]
     return Network(attention, pair_weights(n_max, width, task.G), torch.ones(n_max**2, 1, dtype=torch.float64), task)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from iha.accounting.memory import require
+from iha.records.host import require_bytes
 from iha.theory import cpm3_errata, cpm3_histogram
 from iha.theory.claims import Claim, holds, largest_error, refuted, summed, worst
 from iha.theory.cpm3 import (
@@ -41,7 +41,7 @@ def check(seed: int = 0, n_max: int | None = None) -> Iterator[Claim]:
     if n_max is not None:
         if n_max < 1:
             raise ValueError(f"N_max must be at least 1, got {n_max}")
-        require(bytes_needed(n_max), f"CPM-3 with N_max = {n_max}")
+        require_bytes(bytes_needed(n_max), f"CPM-3 with N_max = {n_max}")
     sizes = (1, 2, 3, 4, 5, 7, 9, 12, 16) if n_max is None else (n_max,)
     small = max(sizes) <= 16
     for kind, heads in (("mha", "N_max heads"), ("iha", "⌈√N_max⌉ heads")):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from iha.accounting.memory import require
+from iha.records.host import require_bytes
 from iha.theory.claims import MACHINE, Claim, holds, refuted, worst
 from iha.theory.layer import Layer
 from iha.theory.polynomial_filters import (
@@ -119,7 +119,7 @@ def nodes(k: int) -> int:
 
 
 def require_memory(k: int) -> None:
-    require(bytes_needed(nodes(k), 2, k, batch=16), f"the lower bound with k = {k}, N = {nodes(k)}")
+    require_bytes(bytes_needed(nodes(k), 2, k, batch=16), f"the lower bound with k = {k}, N = {nodes(k)}")
 
 
 def check(seed: int = 0, k: int | None = None) -> Iterator[Claim]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from iha.accounting.memory import require
+from iha.records.host import require_bytes
 from iha.theory.claims import MACHINE, Claim, holds, refuted, summed, worst
 from iha.theory.layer import Layer, router_mixing
 
@@ -123,7 +123,7 @@ def check_sizes(k: int | None) -> tuple[tuple[int, int], ...]:
 
 def require_memory(k: int) -> None:
     for N, d in check_sizes(k):
-        require(bytes_needed(N, d, k), f"the filter bank with k = {k}, N = {N}, d = {d}")
+        require_bytes(bytes_needed(N, d, k), f"the filter bank with k = {k}, N = {N}, d = {d}")
 
 
 def check(seed: int = 0, k: int | None = None) -> Iterator[Claim]:

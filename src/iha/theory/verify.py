@@ -9,8 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from iha.accounting.machine import describe_machine
-from iha.accounting.memory import require
+from iha.records.host import describe_machine, require_bytes
 from iha.theory import (
     cpm3,
     cpm3_claims,
@@ -43,7 +42,7 @@ class Settings:
                 raise ValueError(f"--n-max is for cpm3 and has no meaning with --only {self.only}")
             if self.n_max < 1:
                 raise ValueError(f"--n-max must be at least 1, got {self.n_max}")
-            require(cpm3.bytes_needed(self.n_max), f"CPM-3 with N_max = {self.n_max}")
+            require_bytes(cpm3.bytes_needed(self.n_max), f"CPM-3 with N_max = {self.n_max}")
         if self.k is not None:
             if not {"polynomial", "bound"} & set(self.names()):
                 raise ValueError(f"--k is for polynomial and bound and has no meaning with --only {self.only}")

@@ -1,6 +1,6 @@
 """Whether this machine can make a run."""
 
-from iha.accounting.memory import available_bytes
+from iha.records.host import available_bytes
 from iha.train.synthetic.config import RunConfig
 
 _BYTES = 4  # float32

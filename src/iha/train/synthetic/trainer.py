@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from iha.accounting.machine import describe_machine
+from iha.records.host import describe_machine
 from iha.tasks import Group, generate
 from iha.train.synthetic import checkpoint
 from iha.train.synthetic.batches import Batches, Part, Tally, chunks, hits, num_valid, summed_loss

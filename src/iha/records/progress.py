@@ -1,0 +1,29 @@
+"""How a long function tells where it is, without knowing who listens. The cli draws bars from it."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+
+class Task(Protocol):
+    """One piece of work under way."""
+
+    def advance(self, steps: float = 1, note: str | None = None) -> None:
+        """So many steps more are done; `note` is shown beside the bar, e.g. the current loss."""
+
+
+class Progress(Protocol):
+    def task(self, description: str, total: float | None = None, done: float = 0) -> AbstractContextManager[Task]:
+        """A piece of work of `total` steps (None: unknown), of which `done` were done in an earlier session."""
+
+
+class _Silent:
+    def advance(self, steps: float = 1, note: str | None = None) -> None:
+        pass
+
+    @contextmanager
+    def task(self, description: str, total: float | None = None, done: float = 0) -> Iterator[Task]:
+        yield self
+
+
+silent: Progress = _Silent()

@@ -3,17 +3,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
+MINUTES ?= 10
 
 # Some virtual machines advertise AMX and trap on it, and bfloat16 products then die with SIGILL.
 # This keeps oneDNN below AMX; set the variable yourself to choose otherwise.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_FP16
 
-.PHONY: help install test test-all lint format reproduce bench clean
+.PHONY: help install test test-all fuzz lint format reproduce bench clean
 
 help:
 	@echo "make install    a virtual environment in $(VENV), everything pinned by constraints.txt"
 	@echo "make test       the test suite (under 15 minutes on two cores)"
 	@echo "make test-all   the slow tests too"
+	@echo "make fuzz       the hypothesis tests with new examples for MINUTES=$(MINUTES); prints what was tried"
 	@echo "make lint       ruff, mypy, codespell"
 	@echo "make reproduce  what the paper claims, checked; results in $(OUT)/"
 	@echo "make bench      speed and memory, side by side; results in $(OUT)/"
@@ -31,6 +33,9 @@ test: install
 
 test-all: install
 	$(BIN)/python -m pytest -n 2 -q
+
+fuzz: install
+	HYPOTHESIS_PROFILE=fuzz PYTHONPATH=tests $(BIN)/python -m pytest -q -p fuzzing --fuzz-minutes $(MINUTES) $(TESTS)
 
 lint: install
 	$(BIN)/ruff check .

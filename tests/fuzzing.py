@@ -1,4 +1,4 @@
-"""A pytest plugin: every hypothesis test again and again with new examples, for so many minutes (`make fuzz MINUTES=n`).
+"""A pytest plugin behind `make fuzz MINUTES=n`: every hypothesis test, again and again, with new examples each time.
 
 The fuzzers take turns, one pass of their `max_examples` each. A fuzzer that fails is reported, with the blob that
 repeats the example, and left out of the rounds that follow. At the end: what was tried, fuzzer by fuzzer.

@@ -25,7 +25,7 @@ install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,report,train]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,report,train,eval]"
 	@touch $@
 
 test: install

@@ -1,0 +1,41 @@
+"""Many keys and values to remember: a list of pairs, and RULER's needles in noise."""
+
+import random
+from collections.abc import Sequence
+
+from iha.train.documents.document import Document, Piece
+from iha.train.documents.words import WORDS
+
+NOISE = (
+    " The grass is green.", " The sky is blue.", " The sun is yellow.", " Here we go.", " There and back again.",
+)  # fmt: skip
+MOST_QUESTIONS = 4
+
+
+def pairs(rng: random.Random, counts: Sequence[int]) -> Document:
+    """`key = value` lines, then questions for some of the keys. All keys of a document are different."""
+    count = rng.choice(list(counts))
+    keys = rng.sample(WORDS, count)
+    values = [str(rng.randrange(100, 1000)) for _ in keys]
+    pieces = [Piece("Pairs:" + "".join(f"\n{key} = {value}" for key, value in zip(keys, values, strict=True)))]
+    for asked in rng.sample(range(count), min(MOST_QUESTIONS, count)):
+        pieces += [Piece(f"\nWhat is {keys[asked]}?"), Piece(f" {values[asked]}", is_answer=True)]
+    return Document(tuple(pieces), {"pairs": count})
+
+
+def needles(rng: random.Random, counts: Sequence[int]) -> Document:
+    """RULER's Multi-Key task in few words: numbers hidden in repeated sentences, one of them asked for."""
+    count = rng.choice(list(counts))
+    keys = rng.sample(WORDS, count)
+    values = [str(rng.randrange(1000, 10_000)) for _ in keys]
+    gaps = sorted(rng.randrange(1, 5) for _ in range(count + 1))
+    rng.shuffle(gaps)
+    text = "A special magic number is hidden within the following text. Make sure to memorize it.\n"
+    for key, value, gap in zip(keys, values, gaps[:-1], strict=True):
+        text += "".join(NOISE) * gap + f" One of the special magic numbers for {key} is: {value}."
+    text += "".join(NOISE) * gaps[-1]
+    asked = rng.randrange(count)
+    question = f"\nWhat is the special magic number for {keys[asked]} mentioned in the provided text?"
+    start = f" The special magic number for {keys[asked]} mentioned in the provided text is"
+    pieces = Piece(text.replace("\n ", "\n")), Piece(question + start), Piece(f" {values[asked]}", is_answer=True)
+    return Document(pieces, {"needles": count})

@@ -24,7 +24,7 @@ def test_the_maps_are_the_blocks_of_the_softmax() -> None:
 
 
 @pytest.mark.parametrize(("H", "P"), [(2, 2), (4, 2), (4, 4), (2, 3)])
-def test_p_squared_patterns_a_head(H, P) -> None:
+def test_p_squared_patterns_per_head(H, P) -> None:
     maps = random_maps(H, P, N=8)
     assert all(distinct(m) == rank(m) == P * P for m in maps)
     assert distinct(maps) == H * P * P

@@ -37,7 +37,7 @@ def test_e2_under_virtual_causality_only_the_last_pseudo_head_gives_mha(pseudo_h
 
 
 @pytest.mark.parametrize("causal", [None, "token", "virtual"])
-def test_e2_with_virtual_rope_no_pseudo_head_gives_mha(causal) -> None:
+def test_e27_with_virtual_rope_no_pseudo_head_gives_mha(causal) -> None:
     for pseudo_heads in (2, 3):
         for select in range(pseudo_heads):
             assert inclusion_error(causal, select, pseudo_heads=pseudo_heads, rope_positions="virtual") > 0.01

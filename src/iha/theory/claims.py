@@ -8,6 +8,9 @@ from typing import Literal, TypedDict
 
 from torch import Tensor
 
+from iha.theory.errata import errata
+
+_DOES_NOT_HOLD = {"wrong": "false as printed", "misprint": "misprint", "open": "left open: fails"}
 MACHINE = 1e-12  # "exact" for float64 sums of a few hundred terms of order one
 
 
@@ -16,8 +19,9 @@ class Claim:
     """A statement of the paper, or its correction, held against the operator.
 
     `expected` "true": the statement should hold, so a failure is ours (or a new erratum) and the run fails.
-    `expected` "false": the statement as printed is wrong (an erratum); `error` is then by how much it is wrong, and
-    the run fails if it turns out *not* to be wrong, because then docs/paper-errata.md is.
+    `expected` "false": the statement does not hold, as an entry of the errata says; `error` is then by how much, and
+    the run fails if it turns out to hold, because then the entry is wrong. Whether the statement is the paper's own
+    or only one way to fill a gap that the paper leaves is said by the class of the entry.
     """
 
     theorem: str  # the name `--only` takes
@@ -36,11 +40,13 @@ class Claim:
     def verdict(self) -> str:
         if not self.passed:
             return "FAILS"
-        if self.expected == "false":
-            return f"false as printed ({self.erratum})"
         if self.erratum is None:
             return "holds"
-        return f"holds, {'within limits' if self.limited else 'corrected'} ({self.erratum})"
+        kind = errata()[self.erratum].kind
+        if self.expected == "false":
+            return f"{_DOES_NOT_HOLD[kind]} ({self.erratum})"
+        how = "within limits" if self.limited else "completed" if kind == "open" else "corrected"
+        return f"holds, {how} ({self.erratum})"
 
     def as_json(self) -> dict:
         row = dataclasses.asdict(self) | {"verdict": self.verdict}
@@ -82,7 +88,7 @@ def refuted(
     allocated: int | None = None,
     condition: bool = True,
 ) -> Claim:
-    """A statement that is wrong as printed: the error is at least this large, or the count differs."""
+    """A statement that does not hold: the error is at least this large, or the count differs."""
     wrong = (error is None or error >= at_least) and (formula is None or formula != allocated)
     return Claim(theorem, claim, where, checked, wrong and condition, "false", error, formula, allocated, erratum)
 

@@ -110,39 +110,40 @@ def causal_error(seed: int) -> float:
 
 def check(seed: int) -> Iterator[Claim]:
     yield refuted(
-        "cpm3", "N(N−1) hidden units are enough", WHERE + ", MLP", "the task counts pairs with j1 = j2 too; N_max = 9",
+        "cpm3", "N(N−1) pairs, the first of the two numbers offered", WHERE + ", MLP",
+        "the task counts pairs with j1 = j2 too; N_max = 9",
         error=distinct_pairs_error(seed), at_least=1, erratum="E5",
     )  # fmt: skip
     yield refuted(
-        "cpm3", "the MLP may read all H² coordinates", WHERE + ", MLP", "N_max = 5, H² = 9: positions counted twice",
+        "cpm3", "an MLP that pairs up all H² coordinates (which ones is not said)", WHERE + ", MLP", "N_max = 5, H² = 9: positions counted twice",
         error=all_coordinates_error(seed), at_least=1, erratum="E5",
     )  # fmt: skip
     workspace, shifts = short_sequence_workspace("masked", seed)
     yield refuted(
-        "cpm3", "N < N_max works by masking the padded keys", "section 4.3, N ≤ N_max",
+        "cpm3", "N < N_max by masking the padded keys (how is not said)", "section 4.3, N ≤ N_max",
         "N = 6, N_max = 9: the workspace is wrong",
         error=largest_error(workspace * (shifts > 0), shifts), at_least=1, erratum="E5",
     )  # fmt: skip
     yield refuted(
-        "cpm3", "N < N_max works by padding with zeros", "section 4.3, N ≤ N_max",
+        "cpm3", "N < N_max by padding with zeros (how is not said)", "section 4.3, N ≤ N_max",
         "N = 6, N_max = 9: padded pairs are counted",
         error=zero_padding_error(seed), at_least=1, erratum="E5",
     )  # fmt: skip
     yield refuted(
-        "cpm3", "hard attention is “the unique routing”", WHERE, "one of the H tied keys instead of their average",
+        "cpm3", "“the unique routing” as one arg max", WHERE, "one of the H tied keys instead of their average",
         error=one_of_the_ties_error(seed), at_least=1, erratum="E8",
     )  # fmt: skip
     yield refuted(
-        "cpm3", "ReLU(1 − (u mod M)) counts hits near temperature 0", WHERE + ", MLP",
+        "cpm3", "ReLU(1 − (u mod M)) above temperature 0 (the paper: at 0)", WHERE + ", MLP",
         "softmax at scale 30, N_max = 16: hits are lost",
         error=finite_temperature_error(is_multiple_printed, seed), at_least=1, erratum="E21",
     )  # fmt: skip
     yield holds(
-        "cpm3", "the distance to the nearest multiple does", WHERE + ", MLP", "the same softmax; the fast path",
+        "cpm3", "the distance to the nearest multiple, above temperature 0", WHERE + ", MLP", "the same softmax; the fast path",
         error=finite_temperature_error(is_multiple, seed), tolerance=1e-6, erratum="E21",
     )  # fmt: skip
     yield refuted(
-        "cpm3", "causal attention (Definition 1) does it", "Definition 1, section 4.3",
+        "cpm3", "CPM-3 under the causal mask of Definition 1", "Definition 1, section 4.3",
         "the workspace lacks the later tokens",
         error=causal_error(seed), at_least=1, erratum="E14",
     )  # fmt: skip

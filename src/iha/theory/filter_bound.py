@@ -184,6 +184,6 @@ def check_proof(seed: int, N: int, d: int, k: int, shift: Tensor) -> Iterator[Cl
     )  # fmt: skip
     independent = operator_residual(shift, 2, 1)
     yield refuted(
-        "bound", "one head may span two powers (the case d < d₁ < 2d)", "appendix B.2, second case",
+        "bound", "the case in which one head spans two powers (d < d₁ < 2d) occurs", "appendix B.2, second case",
         "one attention matrix would have to equal a·I and b·A", error=independent, at_least=0.1, erratum="E17",
     )  # fmt: skip

@@ -92,7 +92,7 @@ def check(seed: int = 0) -> Iterator[Claim]:
     )  # fmt: skip
     rows = maps.sum(-1)  # (H, P, P, N): how much of its weight a pseudo-query gives to one pseudo-key
     yield holds(
-        "patterns", "the P blocks of a pseudo-query share one softmax: P softmaxes a head, not P²",
+        "patterns", "the P blocks of a pseudo-query share one softmax: P softmaxes per head, not P²",
         "(not in the paper)",
         "each block alone sums to less than 1, the P together to 1",
         error=largest_error(rows.sum(2), torch.ones_like(rows[:, :, 0])), tolerance=MACHINE,
@@ -113,7 +113,7 @@ def check(seed: int = 0) -> Iterator[Claim]:
     )  # fmt: skip
     single = per_head[(1, 3)]
     yield refuted(
-        "patterns", "P = ⌈√k⌉ realises k patterns within a single head", "section 3.1, intuition",
+        "patterns", "k patterns in a layer of one head (the paper: “up to … modeling constraints”)", "section 3.1",
         f"H = 1, P = 3, linear: {single} pattern, not 9", condition=single == 1, erratum="E25",
     )  # fmt: skip
     collapse = torch.randn(H, P, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

@@ -204,7 +204,7 @@ def check_print(seed: int) -> Iterator[Claim]:
     )  # fmt: skip
     forward = A.tril() + torch.eye(N, dtype=A.dtype)  # a token hears only itself and earlier ones
     yield refuted(
-        "polynomial", "causal attention (Definition 1) gives the filter bank", "Definition 1, Theorems 1 and 3",
+        "polynomial", "the filter bank under the causal mask of Definition 1", "Definition 1, Theorems 1 and 3",
         "any graph with an edge from a later token; a lower triangular A is exact", erratum="E14", at_least=0.1,
         error=run_error(layer, A, X, k, causal="token"),
         condition=run_error(iha_layer(forward, d, k), forward, X, k, causal="token") <= MACHINE,

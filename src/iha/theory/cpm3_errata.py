@@ -115,7 +115,8 @@ def check(seed: int) -> Iterator[Claim]:
         error=distinct_pairs_error(seed), at_least=1, erratum="E5",
     )  # fmt: skip
     yield refuted(
-        "cpm3", "an MLP that pairs up all H² coordinates (which ones is not said)", WHERE + ", MLP", "N_max = 5, H² = 9: positions counted twice",
+        "cpm3", "an MLP that pairs up all H² coordinates (which ones is not said)", WHERE + ", MLP",
+        "N_max = 5, H² = 9: positions counted twice",
         error=all_coordinates_error(seed), at_least=1, erratum="E5",
     )  # fmt: skip
     workspace, shifts = short_sequence_workspace("masked", seed)
@@ -139,7 +140,8 @@ def check(seed: int) -> Iterator[Claim]:
         error=finite_temperature_error(is_multiple_printed, seed), at_least=1, erratum="E21",
     )  # fmt: skip
     yield holds(
-        "cpm3", "the distance to the nearest multiple, above temperature 0", WHERE + ", MLP", "the same softmax; the fast path",
+        "cpm3", "the distance to the nearest multiple, above temperature 0", WHERE + ", MLP",
+        "the same softmax; the fast path",
         error=finite_temperature_error(is_multiple, seed), tolerance=1e-6, erratum="E21",
     )  # fmt: skip
     yield refuted(

@@ -6,9 +6,10 @@ from rich.table import Table
 from rich.text import Text
 
 from iha.theory.claims import Claim
+from iha.theory.errata import CLASSES, HEADINGS, errata
 from iha.theory.learned import Run
 
-COLOURS = {"holds": "green", "false": "yellow", "FAILS": "bold red"}
+COLOURS = {"holds": "green", "false": "yellow", "misprint": "yellow", "left": "cyan", "FAILS": "bold red"}
 
 
 def verdict_text(claim: Claim) -> Text:
@@ -57,9 +58,12 @@ def claims_table(claims: list[Claim]) -> Table:
 
 def summary(claims: list[Claim]) -> Text:
     failed = [claim for claim in claims if not claim.passed]
-    printed = sum(claim.expected == "false" for claim in claims)
-    text = Text(f"{len(claims)} claims: {len(claims) - printed - sum(c.expected == 'true' for c in failed)} hold, ")
-    text.append(f"{printed - sum(c.expected == 'false' for c in failed)} are false as printed (docs/paper-errata.md), ")
+    passed = [claim for claim in claims if claim.passed]
+    text = Text(f"{len(claims)} checks: {sum(claim.expected == 'true' for claim in passed)} hold, ")
+    for kind in CLASSES:
+        found = [c for c in passed if c.expected == "false" and errata()[c.erratum or ""].kind == kind]
+        entries = len({claim.erratum for claim in found})
+        text.append(f"{len(found)} {HEADINGS[kind]} ({entries} entries of docs/paper-errata.md), ")
     text.append(f"{len(failed)} fail", style="bold red" if failed else "green")
     return text
 

@@ -1,5 +1,7 @@
 """The command `iha`. Each subcommand is one file here, imports what it needs when it runs, and holds no logic."""
 
+from typing import Annotated
+
 import typer
 
 from iha.cli.bench_attention import attention
@@ -7,19 +9,39 @@ from iha.cli.bench_model import model
 from iha.cli.convert import convert
 from iha.cli.flops import flops
 from iha.cli.generate import generate
+from iha.cli.invocation import Command, Group, command_line
 from iha.cli.synth import synth
 from iha.cli.verify import verify
+from iha.version import __version__
+
+__all__ = ["app", "command_line"]
 
 app = typer.Typer(
+    cls=Group,
     help="Interleaved Head Attention: is the paper right, how fast is it, and how do I use it?",
     no_args_is_help=True,
     rich_markup_mode="rich",
-    pretty_exceptions_show_locals=False,
+    pretty_exceptions_enable=False,  # errors are reported by Group
 )
 for command in (verify, synth, generate, convert, flops):
-    app.command()(command)
+    app.command(cls=Command)(command)
 
-bench = typer.Typer(help="Speed and memory, side by side, as ratios.", no_args_is_help=True)
-bench.command()(attention)
-bench.command()(model)
+bench = typer.Typer(cls=Group, help="Speed and memory, side by side, as ratios.", no_args_is_help=True)
+bench.command(cls=Command)(attention)
+bench.command(cls=Command)(model)
 app.add_typer(bench, name="bench")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"iha {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from iha.accounting.measure import best_seconds
 from iha.ops.kernels import attend_tile_backward
+from iha.ops.masking import Masking
 from iha.ops.tiles import Tiling, backward_tiles, forward_tiles
 from iha.ops.visibility import Visibility
 
@@ -32,7 +33,7 @@ def mask(rows: int, columns: int, first_row: int, reach: int) -> Tensor:
 
 def tiling(P: int, window: int, query_rows: int, key_rows: int, inside: bool = True) -> Tiling:
     """The engine's own, with other block sizes; one call a block if nothing counts as inside."""
-    made = Tiling(Visibility("virtual", window, P), (0, N), (0, N), None, None, batch=1)
+    made = Tiling(Masking(Visibility("virtual", window, P)), (0, N), (0, N), batch=1)
     made.query_block, made.key_block = query_rows // P, key_rows // P
     if not inside:
         made.is_inside = lambda queries: False  # type: ignore[method-assign]

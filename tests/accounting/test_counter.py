@@ -7,6 +7,7 @@ from iha.accounting.counter import backward_pairs, flop_counter, forward_pairs
 from iha.accounting.pairs import visible
 from iha.layers.schedule import LayerSpec
 from iha.ops import local, masked, tiles
+from iha.ops.masking import Masking
 from iha.ops.visibility import Visibility
 
 CASES = [("virtual", 9, 2), ("token", 9, 2), (None, 9, 1), ("virtual", 50, 3), ("token", None, 2)]
@@ -21,10 +22,10 @@ def test_masked_attention(causal: str | None, window: int | None, P: int) -> Non
     N, rule = 100, Visibility(causal, window, P)
     q, k, v = tensors(N, P)
     with flop_counter() as of_the_operator:
-        out = masked.masked_attention(q, k, v, rule, None, None, 0.3)
+        out = masked.masked_attention(q, k, v, Masking(rule), 0.3)
         out.sum().backward()
 
-    tiling = masked._tiling(q, k, causal, window, P, None, None)
+    tiling = masked.tiling_of(q, k, Masking(rule))
     with torch.no_grad(), flop_counter() as inside:
         out, lse = tiles.forward_tiles(q, k, v, tiling, 0.3)
         tiles.backward_tiles(torch.ones_like(out), q, k, v, out, lse, tiling, 0.3)

@@ -7,6 +7,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from iha.ops import kernels
 from iha.ops.attention import attend
+from iha.ops.masking import Masking
 from iha.ops.visibility import Visibility
 from support import outputs_and_gradients
 
@@ -17,7 +18,7 @@ def test_narrow_heads(D: int, G: int, causal: str | None, monkeypatch: pytest.Mo
     tensors = [torch.randn(2, 40, h, D) for h in (4, G, G)]
 
     def function(*tensors: Tensor) -> Tensor:
-        return attend(*tensors, Visibility(causal))  # type: ignore[arg-type]
+        return attend(*tensors, Masking(Visibility(causal)))  # type: ignore[arg-type]
 
     exact = outputs_and_gradients(function, [t.double() for t in tensors])
     filled = outputs_and_gradients(function, tensors)

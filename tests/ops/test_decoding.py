@@ -13,6 +13,7 @@ from iha.ops.decoding import (
     visible_to_newest,
 )
 from iha.ops.interleaved import interleaved_head_attention
+from iha.ops.masking import Masking
 from iha.ops.rotary import rotary_table, turn, turn_wide, widened
 from iha.ops.visibility import Visibility
 
@@ -52,7 +53,7 @@ def test_last_row_of_the_reference(
     elif rope_positions == "token":
         q, k = _prerotated(q, 1), _prerotated(k, 1)
     first = 0 if window is None else N - 1 - rule.reach_back
-    visible = visible_to_newest(rule, N - 1, first, N - first, padding[:, first:], q.device)
+    visible = visible_to_newest(Masking(rule, padding[:, first:]), N - 1, first, N - first, q.device)
     kept, folded = slice(first, None), fold_mixing(*mixing, scale=D**-0.5)
     bias = decoding_bias(visible, 4, q.dtype)
     out = decode_interleaved(q[:, -1:], k[:, kept], v[:, kept], folded, bias=bias, rotary=rotary)
@@ -65,7 +66,9 @@ def test_tokens_yet_to_come_are_not_seen() -> None:
     q, k, v, *mixing = _tensors(1, N, 4, 4, P, D, False)
     expected = reference.interleaved_head_attention(q, k, v, *mixing, causal="virtual")[:, -1:]
     k, v = (torch.cat((t, torch.full((1, 3, 4, D), 9e9, dtype=t.dtype)), dim=1) for t in (k, v))
-    visible = visible_to_newest(Visibility("virtual", None, P), torch.tensor(N - 1), 0, N + 3, None, q.device)
+    visible = visible_to_newest(
+        Masking.of("virtual", None, num_pseudo_heads=P), torch.tensor(N - 1), 0, N + 3, q.device
+    )
     bias = decoding_bias(visible, 4, q.dtype)
     out = decode_interleaved(q[:, -1:], k, v, fold_mixing(*mixing, scale=D**-0.5), bias=bias)
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
@@ -100,6 +103,18 @@ def test_multihead_is_the_last_row(window: int | None, G: int) -> None:
     expected = reference.interleaved_head_attention(
         q, k, v, *ones, torch.ones(4, 1, dtype=q.dtype), window=window, key_padding_mask=padding
     )[:, -1:]
-    visible = visible_to_newest(Visibility("virtual", window, 1), 6, 0, 7, padding, q.device)
+    visible = visible_to_newest(Masking.of("virtual", window, padding), 6, 0, 7, q.device)
     out = decode_multihead(q[:, -1:], k, v, decoding_bias(visible, 4, q.dtype))
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_newest_token_sees_its_own_document_only() -> None:
+    P, N, D = 2, 6, 4
+    q, k, v, *mixing = _tensors(2, N, 4, 2, P, D, False)
+    documents = torch.tensor([[0, 0, 1, 1, 1, 1], [3, 3, 3, 3, 3, 2]])
+    expected = reference.interleaved_head_attention(q, k, v, *mixing, document_ids=documents)[:, -1:]
+    for newest in (N - 1, torch.tensor(N - 1)):
+        masking = Masking.of("virtual", None, None, documents, num_pseudo_heads=P)
+        bias = decoding_bias(visible_to_newest(masking, newest, 0, N, q.device), 4, q.dtype)
+        out = decode_interleaved(q[:, -1:], k, v, fold_mixing(*mixing, scale=D**-0.5), bias=bias)
+        torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)

@@ -5,13 +5,14 @@ import torch
 
 import iha
 from iha.ops.dispatch import Case, choose_backend
+from iha.ops.masking import Masking
 from iha.ops.visibility import Visibility
 from support import NAMES, Shape, tensors
 
 
 def case(device: str = "cpu", masked: bool = False, rule: Visibility | None = None, tokens=(9, 9)) -> Case:
     q = torch.empty(1, 1, 1, 64, device="meta")
-    made = Case.of(q, q, q, rule or Visibility("virtual", None, 2), masked, tokens)
+    made = Case.of(q, q, q, Masking(rule or Visibility("virtual", None, 2)), tokens)
     return Case(made.visibility, *tokens, 64, masked, False, torch.float32, torch.device(device))
 
 

@@ -98,14 +98,14 @@ def test_a_window_counts_further_keys():
         ({"head_dim": 260}, "260"),
         ({"head_dim": 12}, "12"),
         ({"device": torch.device("cpu")}, "'cpu'"),
-        ({"masked": True, "num_queries": 3}, "3 query tokens for 9 keys"),
+        ({"per_sequence": True, "num_queries": 3}, "3 query tokens for 9 keys"),
     ],
 )
 def test_each_obstacle_says_why(monkeypatch, change, reason):
     monkeypatch.setattr(flash, "find_spec", lambda name: object())
     possible = {
         "visibility": Visibility("virtual", 5, 2), "head_dim": 64, "dtype": torch.bfloat16,
-        "device": torch.device("cuda"), "masked": False, "num_queries": 9, "num_keys": 9,
+        "device": torch.device("cuda"), "per_sequence": False, "num_queries": 9, "num_keys": 9,
     }  # fmt: skip
     assert flash.obstacle(**possible) is None
     assert reason in flash.obstacle(**{**possible, **change})

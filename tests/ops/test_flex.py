@@ -6,7 +6,8 @@ from torch.nn.attention.flex_attention import create_mask
 
 import iha
 from iha.ops import flex
-from iha.ops.visibility import Visibility, visible_tile
+from iha.ops.masking import Masking
+from iha.ops.visibility import Visibility
 from support import Shape, tensors
 
 RULES = [
@@ -21,9 +22,10 @@ def test_the_mask_is_the_one_of_the_other_backends(rule, masked):
     N, Nq, P = 9, 4, 2
     real = torch.arange(N)[None] >= torch.tensor([[0], [3]]) if masked else None
     documents = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 2, 2]] * 2) if masked else None
-    rule_of_flex = flex.mask_mod(rule, (N - Nq) * P, real, documents)
+    masking = Masking(rule, real, documents)
+    rule_of_flex = flex.mask_mod(masking, (N - Nq) * P)
     got = create_mask(rule_of_flex, 2, None, Nq * P, N * P, device="cpu")[:, 0]
-    want = visible_tile(rule, (N - Nq, N), (0, N), real, documents, torch.device("cpu"))
+    want = masking.tile((N - Nq, N), (0, N), torch.device("cpu"))
     assert torch.equal(got, want.expand_as(got))
 
 

@@ -153,12 +153,13 @@ def test_one_pseudo_head_and_identity_is_sdpa_bit_for_bit(dtype):
 
 def test_one_pseudo_head_and_identity_is_plain_banded_attention_bit_for_bit():
     from iha.ops.attention import attend
+    from iha.ops.masking import Masking
     from iha.ops.visibility import Visibility
 
     q, k, v, *_ = tensors(Shape(N=300, H=4, G=2, P=1, D=16), torch.float32)
     eyes = [identity(h, 1, torch.float32) for h in (4, 2, 2)]
     got = operator(q, k, v, *eyes, torch.ones(4, 1), window=20, backend="banded")
-    assert torch.equal(got, attend(q, k, v, Visibility("virtual", 20), backend="banded"))
+    assert torch.equal(got, attend(q, k, v, Masking(Visibility("virtual", 20)), backend="banded"))
 
 
 def plain(q, k, v, **options):

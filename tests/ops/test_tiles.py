@@ -7,6 +7,7 @@ import iha
 from iha.accounting.measure import allocated
 from iha.ops import kernels
 from iha.ops.masked import masked_attention
+from iha.ops.masking import Masking
 from iha.ops.tiles import Tiling, backward_tiles, forward_tiles
 from iha.ops.visibility import Visibility
 from support import Shape, tensors
@@ -43,7 +44,7 @@ def test_queries_and_keys_may_be_any_part_of_the_sequence(rule):
     documents = (torch.arange(30) // 11).expand(2, 30)
     queries, keys = (9, 20), (5, 27)
     rows, cols = slice(18, 40), slice(10, 54)
-    tiling = Tiling(rule, queries, keys, None, documents, batch=2)
+    tiling = Tiling(Masking(rule, None, documents), queries, keys, batch=2)
     out, lse = forward_tiles(q[:, rows], k[:, cols], v[:, cols], tiling, 0.5)
     index = torch.arange(60)
     visible = rule(index[:, None], index) & (
@@ -96,12 +97,12 @@ def test_masked_attention_passes_torchs_own_checks_of_an_operator():
     q, k, v = (torch.randn(1, 12, 2, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
     arguments = (q, k, v, "token", None, 2, torch.tensor([[True] * 5 + [False]]), None, 0.5)
     torch.library.opcheck(torch.ops.iha.masked_attention.default, arguments)
-    assert masked_attention(q, k, v, Visibility("token", None, 2), None, None, 0.5).shape == q.shape
+    assert masked_attention(q, k, v, Masking(Visibility("token", None, 2)), 0.5).shape == q.shape
 
 
 def test_local_attention_passes_torchs_own_checks_of_an_operator():
     q, k, v = (torch.randn(1, 12, 2, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
     rows = [torch.randn(4, 2, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     back = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
-    arguments = (q, k, v, *rows, back, "virtual", 3, 2, torch.rand(2, 2), torch.rand(2, 2), None, None, 0.5, True)
+    arguments = (q, k, v, *rows, back, "virtual", 3, 2, None, None, torch.rand(2, 2), torch.rand(2, 2), 0.5, True)
     torch.library.opcheck(torch.ops.iha.local_attention.default, arguments)

@@ -1,9 +1,10 @@
-import pytest
+"""The visibility rule: how far it reaches, and when a window binds."""
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iha.ops.visibility import Visibility, visible_tile
+from iha.ops.visibility import Visibility
 
 rules = st.builds(
     Visibility,
@@ -32,21 +33,3 @@ def test_clipping_drops_only_windows_that_never_bind(rule, tokens):
     clipped = rule.clipped(tokens)
     assert torch.equal(rule(index[:, None], index), clipped(index[:, None], index))
     assert clipped.window is None or clipped.window < tokens
-
-
-def test_a_padded_token_sees_itself_and_no_row_is_empty():
-    real = torch.tensor([[True, False, True, True]])
-    tile = visible_tile(Visibility("token", None, 2), (0, 4), (0, 4), real, None, torch.device("cpu"))[0]
-    assert tile.any(-1).all()
-    assert torch.equal(tile[2:4], torch.eye(8, dtype=torch.bool)[2:4])
-    others = torch.tensor([0, 1, 4, 5, 6, 7])
-    assert not tile[others][:, 2:4].any()
-
-
-@pytest.mark.parametrize("queries", [(0, 6), (2, 5)])
-def test_a_tile_is_a_piece_of_the_whole_mask(queries):
-    rule, documents = Visibility("virtual", 3, 2), torch.tensor([[0, 0, 1, 1, 1, 2], [5, 5, 5, 5, 6, 6]])
-    real = torch.tensor([[True] * 6, [False, True, True, True, False, True]])
-    whole = visible_tile(rule, (0, 6), (0, 6), real, documents, torch.device("cpu"))
-    tile = visible_tile(rule, queries, (1, 5), real, documents, torch.device("cpu"))
-    assert torch.equal(tile, whole[:, 2 * queries[0] : 2 * queries[1], 2:10])

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
 
-from iha.ops.local import _Local
-from iha.ops.masked import _tiling
+from iha.ops.local import Segments
+from iha.ops.masked import tiling_of
+from iha.ops.masking import Masking
 from iha.ops.tiles import Tiling, blocks
 
 _FORWARD, _BACKWARD = 2, 5  # products of a tile: scores and output; scores again and one for each of four gradients
@@ -40,7 +41,7 @@ def _masked(
     q: Tensor, k: Tensor, v: Tensor, causal: str | None, window: int | None, P: int, padding: Tensor | None,
     documents: Tensor | None, *_: Any, **__: Any,
 ) -> int:  # fmt: skip
-    return _FORWARD * _product(q, forward_pairs(_tiling(q, k, causal, window, P, padding, documents)))
+    return _FORWARD * _product(q, forward_pairs(tiling_of(q, k, Masking.unpack(causal, window, P, padding, documents))))
 
 
 @register_flop_formula(torch.ops.iha.masked_attention_backward, get_raw=True)
@@ -48,17 +49,19 @@ def _masked_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: str | None, window: int | None,
     P: int, padding: Tensor | None, documents: Tensor | None, *_: Any, **__: Any,
 ) -> int:  # fmt: skip
-    return _BACKWARD * _product(q, backward_pairs(_tiling(q, k, causal, window, P, padding, documents)))
+    return _BACKWARD * _product(
+        q, backward_pairs(tiling_of(q, k, Masking.unpack(causal, window, P, padding, documents)))
+    )
 
 
 @register_flop_formula(torch.ops.iha.local_attention, get_raw=True)
 def _local(
     q: Tensor, k: Tensor, v: Tensor, rows_q: Tensor, rows_k: Tensor, rows_v: Tensor, rows_out: Tensor,
-    causal: str | None, window: int | None, P: int, cos: Tensor | None, sin: Tensor | None, padding: Tensor | None,
-    documents: Tensor | None, *_: Any, **__: Any,
+    causal: str | None, window: int | None, P: int, padding: Tensor | None, documents: Tensor | None,
+    *_: Any, **__: Any,
 ) -> int:  # fmt: skip
     B, D = q.shape[0], q.shape[3]
-    local = _Local.of(q, k, causal, window, P, padding, documents)
+    local = Segments.of(q, k, Masking.unpack(causal, window, P, padding, documents))
     total = 0
     for queries in blocks((local.first_query, local.N), local.segment):
         keys = local.keys_seen_by(queries)
@@ -72,11 +75,11 @@ def _local(
 @register_flop_formula(torch.ops.iha.local_attention_backward, get_raw=True)
 def _local_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, rows_q: Tensor, rows_k: Tensor, rows_v: Tensor, rows_out: Tensor,
-    virtual_out: Tensor, lse: Tensor, causal: str | None, window: int | None, P: int, cos: Tensor | None,
-    sin: Tensor | None, padding: Tensor | None, documents: Tensor | None, *_: Any, **__: Any,
+    virtual_out: Tensor, lse: Tensor, causal: str | None, window: int | None, P: int,
+    padding: Tensor | None, documents: Tensor | None, *_: Any, **__: Any,
 ) -> int:  # fmt: skip
     B, Nq, D = q.shape[0], q.shape[1], q.shape[3]
-    local = _Local.of(q, k, causal, window, P, padding, documents)
+    local = Segments.of(q, k, Masking.unpack(causal, window, P, padding, documents))
     total = 2 * B * D * Nq * rows_out.numel()  # the gradient of R
     for keys in blocks((0, local.N), local.segment):
         queries = local.queries_that_see(keys)

@@ -27,6 +27,7 @@ from iha.ops.decoding import (
 )
 from iha.ops.inputs import zero_padding
 from iha.ops.interleaved import interleaved_head_attention
+from iha.ops.masking import Masking
 from iha.ops.mixing import collapse_pseudo_heads, mix
 from iha.ops.rotary import turn_wide
 from iha.ops.visibility import Visibility
@@ -103,7 +104,9 @@ class CachedAttention(SelfAttention):
         # A number in a dictionary's key is a constant to the compiler: it would compile every token anew.
         key = None if torch.compiler.is_compiling() else (rule, first, T)
         if key is None or key not in context.masks:
-            visible = visible_to_newest(rule, newest, first, T, context.padding_at(first, T), self.o_proj.weight.device)
+            visible = visible_to_newest(
+                Masking(rule, context.padding_at(first, T)), newest, first, T, self.o_proj.weight.device
+            )
             bias = decoding_bias(visible, self.num_heads, self.o_proj.weight.dtype)
             if key is None:
                 return bias
@@ -123,9 +126,7 @@ class CachedInterleaved(CachedAttention, InterleavedHeadAttention):
         if context.implementation == "eager":
             q, k, v = zero_padding(padding, q, k, v)
             q, k, v = mix(q, self.alpha_q, rotary), mix(k, self.alpha_k, rotary), mix(v, self.alpha_v)
-            out, weights = attend_with_weights(
-                q, k, v, self.visibility, key_padding_mask=padding, document_ids=documents
-            )
+            out, weights = attend_with_weights(q, k, v, Masking(self.visibility, padding, documents))
             return collapse_pseudo_heads(out, self.collapse, self.num_pseudo_heads), weights
         out = interleaved_head_attention(
             q, k, v, *self._mixing, causal=self.causal, window=self.window, pseudo_rotary=rotary,
@@ -161,9 +162,7 @@ class CachedMultiHead(CachedAttention, MultiHeadAttention):
         if context.implementation != "eager":
             return super().attend_turned(q, k, v, padding, context)
         q, k, v = zero_padding(padding, q, k, v)
-        return attend_with_weights(
-            q, k, v, self.visibility, key_padding_mask=padding, document_ids=context.document_ids
-        )
+        return attend_with_weights(q, k, v, Masking(self.visibility, padding, context.document_ids))
 
     def decode(
         self, q: Tensor, k: Tensor, v: Tensor, context: Context, cache: Cache, newest: int | Tensor, first: int

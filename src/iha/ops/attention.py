@@ -11,17 +11,15 @@ from iha.ops import flash, flex
 from iha.ops.dispatch import Case, choose_backend
 from iha.ops.kernels import widened
 from iha.ops.masked import masked_attention
-from iha.ops.visibility import Visibility
+from iha.ops.masking import Masking
 
 
 def attend(
     q: Tensor,  # (B, Nq*P, H, D), the last Nq of the N tokens
     k: Tensor,  # (B, N*P, G, D), zeros where a token is padding
     v: Tensor,  # (B, N*P, G, D), zeros where a token is padding
-    visibility: Visibility,
+    masking: Masking,
     *,
-    key_padding_mask: Tensor | None = None,  # (B, N) bool, True = a real token
-    document_ids: Tensor | None = None,  # (B, N) int
     scale: float | None = None,
     backend: str = "auto",
 ) -> Tensor:  # (B, Nq*P, H, D)
@@ -29,17 +27,16 @@ def attend(
     # The kernels read rows of D consecutive numbers.
     q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    P = visibility.num_pseudo_heads
-    masked = key_padding_mask is not None or document_ids is not None
-    case = Case.of(q, k, v, visibility, masked, num_tokens=(q.shape[1] // P, k.shape[1] // P))
-    name = choose_backend(case, backend)
+    P = masking.visibility.num_pseudo_heads
+    case = Case.of(q, k, v, masking, num_tokens=(q.shape[1] // P, k.shape[1] // P))
+    name, masking = choose_backend(case, backend), masking.ruled_by(case.visibility)
     if name == "flash":
-        return flash.attend(q, k, v, case.visibility, key_padding_mask, document_ids, scale)
+        return flash.attend(q, k, v, masking, scale)
     if name == "flex":
-        return flex.attend(q, k, v, case.visibility, key_padding_mask, document_ids, scale)
+        return flex.attend(q, k, v, masking, scale)
     if case.is_plain:
         q, k, v = (widened(t).transpose(1, 2) for t in (q, k, v))  # (B, H, N*P, D)
         causal, grouped = case.visibility.causal is not None, q.shape[1] != k.shape[1]
         out = F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=grouped)
         return out.transpose(1, 2)[..., : case.head_dim]
-    return masked_attention(q, k, v, case.visibility, key_padding_mask, document_ids, scale)
+    return masked_attention(q, k, v, masking, scale)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from iha.ops.dispatch import BACKENDS
-from iha.ops.visibility import Causality
+from iha.ops.masking import Masking
 
 CAUSALITIES = ("virtual", "token", None)
 ROPE_POSITIONS = ("virtual", "token")
@@ -52,18 +52,12 @@ def check_tensors(
 
 
 def check_options(
-    causal: Causality,
-    window: int | None,
     rope_theta: float | None,
     rope_positions: str,
     scale: float | None,
     backend: str,
     head_dim: int,
 ) -> None:
-    if causal not in CAUSALITIES:
-        raise ValueError(f"causal must be one of {CAUSALITIES}, got {causal!r}")
-    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
-        raise ValueError(f"window must be a number of tokens >= 1 or None, got {window!r}")
     if rope_positions not in ROPE_POSITIONS:
         raise ValueError(f"rope_positions must be one of {ROPE_POSITIONS}, got {rope_positions!r}")
     if rope_theta is not None and not (math.isfinite(rope_theta) and rope_theta > 0):
@@ -76,8 +70,13 @@ def check_options(
         raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
 
 
-def check_masks(key_padding_mask: Tensor | None, document_ids: Tensor | None, k: Tensor) -> None:
-    shape = tuple(k.shape[:2])
+def check_masking(masking: Masking, k: Tensor) -> None:
+    causal, window = masking.visibility.causal, masking.visibility.window
+    if causal not in CAUSALITIES:
+        raise ValueError(f"causal must be one of {CAUSALITIES}, got {causal!r}")
+    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
+        raise ValueError(f"window must be a number of tokens >= 1 or None, got {window!r}")
+    shape, key_padding_mask, document_ids = tuple(k.shape[:2]), masking.key_padding_mask, masking.document_ids
     for name, mask in (("key_padding_mask", key_padding_mask), ("document_ids", document_ids)):
         if mask is not None and tuple(mask.shape) != shape:
             raise ValueError(f"{name} must be (B, N) = {shape} as k is, got {tuple(mask.shape)}")

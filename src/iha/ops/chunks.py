@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from iha.ops.inputs import wide
-from iha.ops.visibility import Visibility, visible_tile
+from iha.ops.masking import Masking
 
 _MAX_TILE_SCORES = 1 << 22  # B x H x queries x keys of one block: 16 MiB in float32
 
@@ -35,9 +35,7 @@ Formula = Callable[[Rows, Tensor, Sequence[Tensor], Sequence[Tensor]], Tensor]
 @dataclass(frozen=True)
 class _Plan:
     formula: Formula
-    visibility: Visibility
-    key_padding_mask: Tensor | None
-    document_ids: Tensor | None
+    masking: Masking
     chunk: int
     halo: int
     num_queries: int
@@ -46,16 +44,14 @@ class _Plan:
 
     def blocks(self, device: torch.device) -> Iterator[Rows]:
         first, N = self.num_tokens - self.num_queries, self.num_tokens
-        back = N if self.visibility.reach_back is None else self.visibility.reach_back
-        ahead = N if self.visibility.reach_ahead is None else self.visibility.reach_ahead
+        rule = self.masking.visibility
+        back = N if rule.reach_back is None else rule.reach_back
+        ahead = N if rule.reach_ahead is None else rule.reach_ahead
         for start in range(first, N, self.chunk):
             halo = min(self.halo, start - first)
             queries = (start - halo, min(start + self.chunk, N))
             keys = (max(0, queries[0] - back), min(N, queries[1] + ahead))
-            visible = visible_tile(
-                self.visibility, queries, keys, self.key_padding_mask, self.document_ids, device=device
-            )
-            yield Rows(halo, queries, keys, visible)
+            yield Rows(halo, queries, keys, self.masking.tile(queries, keys, device))
 
     def slices(self, rows: Rows) -> tuple[slice, slice, slice]:
         """Into q with the halo, into the output without it, and into the keys."""
@@ -74,22 +70,20 @@ def by_query_rows(
     q: Tensor,  # (B, Nq, H, D), zeros where a token is padding
     keys: Sequence[Tensor],  # each (B, N, G, ...), zeros where a token is padding
     weights: Sequence[Tensor],  # the mechanism's own, whole in every block
-    visibility: Visibility,
-    key_padding_mask: Tensor | None,
-    document_ids: Tensor | None,
+    masking: Masking,
     *,
     chunk: int | None = None,  # queries in a block; None bounds a block's logits to 16 MiB
     halo: int = 0,
 ) -> Tensor:  # (B, Nq, heads, Dv)
     B, Nq, H, _ = q.shape
     N = keys[0].shape[1]
-    visibility = visibility.clipped(N)
+    visibility = masking.visibility.clipped(N)
     if chunk is None:
         reach = N if visibility.window is None else min(N, 2 * visibility.window)
         chunk = max(16, min(256, _MAX_TILE_SCORES // (B * H * reach)))
         if visibility.window is not None:  # a block of c queries reaches c + W keys: keep c below W, to waste little
             chunk = min(chunk, max(16, visibility.window))
-    plan = _Plan(formula, visibility, key_padding_mask, document_ids, chunk, halo, Nq, N, len(keys))
+    plan = _Plan(formula, masking.ruled_by(visibility), chunk, halo, Nq, N, len(keys))
     return _ByQueryRows.apply(plan, q, *keys, *weights)
 
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from iha.ops.masking import Masking
 from iha.ops.rotary import turn_wide
-from iha.ops.visibility import Visibility
 
 
 class FoldedMixing(NamedTuple):
@@ -80,11 +80,10 @@ def decode_multihead(
 
 
 def visible_to_newest(
-    visibility: Visibility,
+    masking: Masking,  # its tensors (B, T): of the tokens in the buffer
     newest: int | Tensor,  # token index of the query
     first: int | Tensor,  # token index of the first cached token
     tokens: int,  # T
-    key_padding_mask: Tensor | None,  # (B, T) bool
     device: torch.device,
 ) -> Tensor:  # (1 or B, P, P, T) bool: query p, key p' of token t
     """What the newest token sees in a buffer of T tokens.
@@ -92,13 +91,16 @@ def visible_to_newest(
     The buffer may hold tokens that are yet to come (a static cache). Token indices may be tensors, so that compiled
     code does not depend on them.
     """
-    P = visibility.num_pseudo_heads
+    P = masking.visibility.num_pseudo_heads
     p = torch.arange(P, device=device)
     i = newest * P + p[:, None, None]  # (P, 1, 1)
     j = (first + torch.arange(tokens, device=device)) * P + p[:, None]  # (P, T)
-    visible = visibility(i, j)[None]
-    if key_padding_mask is not None:
-        visible = visible & key_padding_mask[:, None, None, :] | (j == i)  # a padded query sees itself: no empty row
+    visible = masking.visibility(i, j)[None]
+    if (document := masking.document_ids) is not None:
+        own = document.index_select(1, torch.as_tensor(newest - first, device=device).reshape(1))  # (B, 1)
+        visible = visible & (document == own)[:, None, None, :]
+    if (real := masking.key_padding_mask) is not None:
+        visible = visible & real[:, None, None, :] | (j == i)  # a padded query sees itself: no empty row
     return visible
 
 

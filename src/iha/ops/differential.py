@@ -18,7 +18,8 @@ from torch import Tensor
 
 from iha.ops import inputs
 from iha.ops.attention import attend
-from iha.ops.visibility import Causality, Visibility, visible_tile
+from iha.ops.masking import Masking
+from iha.ops.visibility import Causality
 
 
 def lambda_init_at(depth: int) -> float:
@@ -53,17 +54,16 @@ def differential_attention(
 ) -> Tensor:  # (B, Nq, H/2, 2D)
     """Differential attention by two fused attentions."""
     _check_pairs(q, k, v, norm_weight)
+    masking = Masking.of(causal, window, key_padding_mask, document_ids)
     factor, q, (k, v) = inputs.prepare(
-        q, {"k": k, "v": v}, ("k",), causal=causal, window=window, rope_theta=rope_theta,
-        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale, backend=backend,
+        q, {"k": k, "v": v}, ("k",), masking, rope_theta=rope_theta, scale=scale, backend=backend,
     )  # fmt: skip
     D = q.shape[-1]
 
     def attention(member: int) -> Tensor:
         q_m, k_m = (F.pad(t[:, :, member::2], (0, D)) for t in (q, k))  # (B, N, H/2 or G/2, 2D)
         return attend(
-            q_m, k_m, v, Visibility(causal, window),
-            key_padding_mask=key_padding_mask, document_ids=document_ids, scale=factor, backend=backend,
+            q_m, k_m, v, masking, scale=factor, backend=backend,
         )  # (B, Nq, H/2, 2D)  # fmt: skip
 
     return _normalised(attention(0), attention(1), lambda_, norm_weight, lambda_init, eps)
@@ -87,14 +87,12 @@ def differential_attention_reference(
 ) -> Tensor:
     """The definition: the difference of two maps in memory, then the norm."""
     _check_pairs(q, k, v, norm_weight)
+    masking = Masking.of(causal, window, key_padding_mask, document_ids)
     factor, q, (k, v) = inputs.prepare(
-        q, {"k": k, "v": v}, ("k",), causal=causal, window=window, rope_theta=rope_theta,
-        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale,
+        q, {"k": k, "v": v}, ("k",), masking, rope_theta=rope_theta, scale=scale,
     )  # fmt: skip
     Nq, N, pairs = q.shape[1], k.shape[1], q.shape[2] // 2
-    visible = visible_tile(
-        Visibility(causal, window), (N - Nq, N), (0, N), key_padding_mask, document_ids, device=q.device
-    )  # (1 or B, Nq, N)
+    visible = masking.tile((N - Nq, N), (0, N), q.device)  # (1 or B, Nq, N)
     v = inputs.repeat_heads(v, pairs)  # (B, N, H/2, 2D)
     maps = []
     for member in (0, 1):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from iha.ops import flash, flex
+from iha.ops.masking import Masking
 from iha.ops.visibility import Visibility
 
 Backend = Literal["auto", "reference", "sdpa", "banded", "flex", "flash"]
@@ -21,23 +22,21 @@ class Case:
     num_queries: int  # Nq, tokens
     num_keys: int  # N, tokens
     head_dim: int  # D
-    masked: bool  # by padding or documents
+    per_sequence: bool  # masked by padding or documents
     needs_grad: bool
     dtype: torch.dtype
     device: torch.device
 
     @staticmethod
-    def of(
-        q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, masked: bool, num_tokens: tuple[int, int]
-    ) -> "Case":
+    def of(q: Tensor, k: Tensor, v: Tensor, masking: Masking, num_tokens: tuple[int, int]) -> "Case":
         needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
-        case = Case(visibility, *num_tokens, q.shape[-1], masked, needs_grad, q.dtype, q.device)
+        case = Case(masking.visibility, *num_tokens, q.shape[-1], masking.per_sequence, needs_grad, q.dtype, q.device)
         return replace(case, visibility=_simplified(case))
 
     @property
     def is_plain(self) -> bool:
         """What `scaled_dot_product_attention` does without a mask tensor: all, or square causal on virtual tokens."""
-        if self.masked or self.visibility.window is not None:
+        if self.per_sequence or self.visibility.window is not None:
             return False
         causal = self.visibility.causal
         return causal is None or (causal == "virtual" and self.num_queries == self.num_keys)
@@ -81,6 +80,6 @@ def _obstacle(name: str, case: Case) -> str | None:
         return flex.obstacle(case.device, case.needs_grad)
     if name == "flash":
         return flash.obstacle(
-            case.visibility, case.head_dim, case.dtype, case.device, case.masked, case.num_queries, case.num_keys
+            case.visibility, case.head_dim, case.dtype, case.device, case.per_sequence, case.num_queries, case.num_keys
         )
     return None

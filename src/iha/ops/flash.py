@@ -5,6 +5,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from iha.ops.masking import Masking
 from iha.ops.visibility import Visibility
 
 _EVERYTHING = (-1, -1)
@@ -15,7 +16,7 @@ def obstacle(
     head_dim: int,
     dtype: torch.dtype,
     device: torch.device,
-    masked: bool,
+    per_sequence: bool,
     num_queries: int,
     num_keys: int,
 ) -> str | None:
@@ -33,7 +34,7 @@ def obstacle(
         return "causal='token' lets a pseudo-head see later ones of its own token, which no flash mask says"
     if visibility.causal is None and W is not None and P > 1:
         return f"a two-sided window of {W} tokens starts at token boundaries, a flash window does not"
-    if masked and num_queries != num_keys:
+    if per_sequence and num_queries != num_keys:
         return f"padding or documents with {num_queries} query tokens for {num_keys} keys; flash needs as many of each"
     return None
 
@@ -50,38 +51,36 @@ def attend(
     q: Tensor,  # (B, Nq*P, H, D)
     k: Tensor,  # (B, N*P, G, D)
     v: Tensor,
-    visibility: Visibility,
-    key_padding_mask: Tensor | None,  # (B, N)
-    document_ids: Tensor | None,  # (B, N)
+    masking: Masking,
     scale: float,
 ) -> Tensor:  # (B, Nq*P, H, D)
     from flash_attn import flash_attn_func, flash_attn_varlen_func  # type: ignore[import-not-found,unused-ignore]
 
+    visibility = masking.visibility
     options = {
         "softmax_scale": scale,
         "causal": visibility.causal is not None,
         "window_size": window_size(visibility),
     }
-    if key_padding_mask is None and document_ids is None:
+    if not masking.per_sequence:
         return flash_attn_func(q, k, v, **options)
-    order, bounds, longest = segments(key_padding_mask, document_ids, q.shape[:2], visibility.num_pseudo_heads)
+    order, bounds, longest = segments(masking)
     flat = (t.flatten(0, 1).index_select(0, order) for t in (q, k, v))  # (real virtual tokens, H, D)
     out = flash_attn_varlen_func(*flat, bounds, bounds, longest, longest, **options)
     return torch.zeros_like(q).flatten(0, 1).index_copy(0, order, out).view_as(q)
 
 
-def segments(
-    key_padding_mask: Tensor | None, document_ids: Tensor | None, shape: tuple[int, ...], num_pseudo_heads: int
-) -> tuple[Tensor, Tensor, int]:
+def segments(masking: Masking) -> tuple[Tensor, Tensor, int]:
     """For flash's variable-length form: the rows to keep, the bounds of each segment, the longest one.
 
     A segment is one document of one sequence. Padded rows are left out, so a hole would close up: positions inside
     a document must be contiguous for a window to mean what it says, which `segments` checks.
     """
-    B, N = shape[0], shape[1] // num_pseudo_heads
+    key_padding_mask, document_ids = masking.key_padding_mask, masking.document_ids
+    num_pseudo_heads = masking.visibility.num_pseudo_heads
     mask = document_ids if document_ids is not None else key_padding_mask
     assert mask is not None
-    device = mask.device
+    (B, N), device = mask.shape, mask.device
     real = key_padding_mask if key_padding_mask is not None else torch.ones(B, N, dtype=torch.bool, device=device)
     document = document_ids if document_ids is not None else torch.zeros(B, N, dtype=torch.long, device=device)
     sequence = torch.arange(B, device=device)[:, None].expand(B, N)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from iha.ops.masking import Masking
 from iha.ops.visibility import Visibility
 
 
@@ -19,10 +20,9 @@ def obstacle(device: torch.device, needs_grad: bool) -> str | None:
     return None
 
 
-def mask_mod(
-    visibility: Visibility, first_query: int, key_padding_mask: Tensor | None, document_ids: Tensor | None
-) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """The visibility rule in flex_attention's form, of (batch, head, query, key); queries count from `first_query`."""
+def mask_mod(masking: Masking, first_query: int) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """The masking in flex_attention's form, of (batch, head, query, key); queries count from `first_query`."""
+    visibility, key_padding_mask, document_ids = masking.visibility, masking.key_padding_mask, masking.document_ids
     P = visibility.num_pseudo_heads
 
     def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def mask_mod(
             seen = seen & key_padding_mask[b, i // P] & key_padding_mask[b, j // P]
         if document_ids is not None:
             seen = seen & (document_ids[b, i // P] == document_ids[b, j // P])
-        return seen if key_padding_mask is None else seen | (i == j)  # no empty rows, see visible_tile
+        return seen if key_padding_mask is None else seen | (i == j)  # no empty rows, see Masking.tile
 
     return visible
 
@@ -41,17 +41,14 @@ def attend(
     q: Tensor,  # (B, Nq*P, H, D)
     k: Tensor,  # (B, N*P, G, D)
     v: Tensor,
-    visibility: Visibility,
-    key_padding_mask: Tensor | None,
-    document_ids: Tensor | None,
+    masking: Masking,
     scale: float,
 ) -> Tensor:  # (B, Nq*P, H, D)
     lengths = (q.shape[1], k.shape[1])
-    if key_padding_mask is None and document_ids is None:
-        mask = _shared_block_mask(visibility, *lengths, str(q.device))
+    if masking.per_sequence:
+        mask = _create_block_mask(mask_mod(masking, lengths[1] - lengths[0]), q.shape[0], *lengths, str(q.device))
     else:
-        rule = mask_mod(visibility, lengths[1] - lengths[0], key_padding_mask, document_ids)
-        mask = _create_block_mask(rule, q.shape[0], *lengths, str(q.device))
+        mask = _shared_block_mask(masking.visibility, *lengths, str(q.device))
     run = _flex_attention()
     # Past dynamo's recompile limit flex_attention would quietly run eagerly and materialise all scores: fail instead.
     with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
@@ -63,7 +60,7 @@ def attend(
 
 @lru_cache(maxsize=64)
 def _shared_block_mask(visibility: Visibility, query_length: int, key_length: int, device: str) -> Any:
-    rule = mask_mod(visibility, key_length - query_length, None, None)
+    rule = mask_mod(Masking(visibility), key_length - query_length)
     return _create_block_mask(rule, None, query_length, key_length, device)
 
 

@@ -6,23 +6,20 @@ Everywhere q is (B, Nq, H, D), the last Nq of N tokens, and keys and values are 
 import torch
 from torch import Tensor
 
-from iha.ops.checks import check_masks, check_options
+from iha.ops.checks import check_masking, check_options
+from iha.ops.masking import Masking
 from iha.ops.precision import as_autocast
 from iha.ops.rotary import rotate
-from iha.ops.visibility import Causality
 
 
 def check(
     q: Tensor,
-    keys: dict[str, Tensor],  # by name: everything that has one row a key token
+    keys: dict[str, Tensor],  # by name: everything that has one row per key token
+    masking: Masking,
     *,
-    causal: Causality,
-    window: int | None,
-    rope_theta: float | None = None,
-    key_padding_mask: Tensor | None = None,
-    document_ids: Tensor | None = None,
-    scale: float | None = None,
-    backend: str = "auto",
+    rope_theta: float | None,
+    scale: float | None,
+    backend: str,
 ) -> None:
     """Raise ValueError, naming the value, for anything that the mechanisms cannot take."""
     first = next(iter(keys.values()))
@@ -39,31 +36,25 @@ def check(
         raise ValueError(f"need at least one query, no more queries than keys: q {tuple(q.shape)}, {_shapes(keys)}")
     if q.shape[2] % first.shape[2]:
         raise ValueError(f"the k/v heads must divide the heads: {first.shape[2]} k/v heads, {q.shape[2]} heads")
-    check_options(causal, window, rope_theta, "token", scale, backend, q.shape[-1])
-    check_masks(key_padding_mask, document_ids, first)
+    check_options(rope_theta, "token", scale, backend, q.shape[-1])
+    check_masking(masking, first)
 
 
 def prepare(
     q: Tensor,
     keys: dict[str, Tensor],
-    rotated: tuple[str, ...],  # which of the keys RoPE turns, with q
+    rotated: tuple[str, ...],  # which of the keys RoPE rotates, with q
+    masking: Masking,
     *,
-    causal: Causality,
-    window: int | None,
     rope_theta: float | None,
-    key_padding_mask: Tensor | None,
-    document_ids: Tensor | None,
     scale: float | None,
     backend: str = "auto",
 ) -> tuple[float, Tensor, list[Tensor]]:
-    """Check, then the scale, q and the keys in their order: zero where a token is padding, turned by RoPE if any."""
+    """Check, then the scale, q and the keys in their order: zero where a token is padding, rotated by RoPE if any."""
     q, *cast = as_autocast(q, *keys.values())
     keys = dict(zip(keys, cast, strict=True))
-    check(
-        q, keys, causal=causal, window=window, rope_theta=rope_theta,
-        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale, backend=backend,
-    )  # fmt: skip
-    q, *zeroed = zero_padding(key_padding_mask, q, *keys.values())
+    check(q, keys, masking, rope_theta=rope_theta, scale=scale, backend=backend)
+    q, *zeroed = zero_padding(masking.key_padding_mask, q, *keys.values())
     keys = dict(zip(keys, zeroed, strict=True))
     q, *turned = rotate_tokens(rope_theta, q, *(keys[name] for name in rotated))
     keys.update(zip(rotated, turned, strict=True))

@@ -5,13 +5,15 @@ from torch import Tensor
 
 from iha.ops import reference
 from iha.ops.attention import attend
-from iha.ops.checks import check_masks, check_options, check_tensors
+from iha.ops.checks import check_masking, check_options, check_tensors
 from iha.ops.dispatch import Case, choose_backend
+from iha.ops.inputs import zero_padding
 from iha.ops.local import local_attention
+from iha.ops.masking import Masking
 from iha.ops.mixing import collapse_pseudo_heads, mix
 from iha.ops.precision import as_autocast
 from iha.ops.rotary import rotary_table, rotate
-from iha.ops.visibility import Causality, Visibility
+from iha.ops.visibility import Causality
 
 
 def interleaved_head_attention(
@@ -58,9 +60,10 @@ def interleaved_head_attention(
     """
     q, k, v, alpha_q, alpha_k, alpha_v, collapse = as_autocast(q, k, v, alpha_q, alpha_k, alpha_v, collapse)
     check_tensors(q, k, v, alpha_q, alpha_k, alpha_v, collapse)
-    check_options(causal, window, rope_theta, rope_positions, scale, backend, q.shape[-1])
-    check_masks(key_padding_mask, document_ids, k)
+    check_options(rope_theta, rope_positions, scale, backend, q.shape[-1])
     Nq, N, P = q.shape[1], k.shape[1], alpha_q.shape[2]
+    masking = Masking.of(causal, window, key_padding_mask, document_ids, num_pseudo_heads=P)
+    check_masking(masking, k)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if pseudo_rotary is not None and (rope_theta is not None or backend == "reference"):
         raise ValueError("pseudo_rotary takes the place of rope_theta, and the reference does not know it")
@@ -68,13 +71,10 @@ def interleaved_head_attention(
     if backend == "reference":
         return reference.interleaved_head_attention(
             q, k, v, alpha_q, alpha_k, alpha_v, collapse,
-            causal=causal, window=window, rope_theta=rope_theta, rope_positions=rope_positions,
-            key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale,
+            **masking.keywords, rope_theta=rope_theta, rope_positions=rope_positions, scale=scale,
         )  # fmt: skip
 
-    if key_padding_mask is not None:
-        padding = ~key_padding_mask[:, :, None, None]
-        q, k, v = q.masked_fill(padding[:, N - Nq :], 0), k.masked_fill(padding, 0), v.masked_fill(padding, 0)
+    q, k, v = zero_padding(key_padding_mask, q, k, v)
     if rope_theta is not None:
         # RoPE turns features, mixing combines heads: they commute. So heads are turned to position n*P (or n) before
         # there are P times as many, and of virtual positions only p is left to pseudo-head p.
@@ -85,15 +85,10 @@ def interleaved_head_attention(
             wide = torch.promote_types(q.dtype, torch.float32)
             pseudo_rotary = rotary_table(torch.arange(P, device=q.device), q.shape[-1], rope_theta, wide)
 
-    masked = key_padding_mask is not None or document_ids is not None
-    case = Case.of(q, k, v, Visibility(causal, window, P), masked, num_tokens=(Nq, N))
-    backend = choose_backend(case, backend)
+    case = Case.of(q, k, v, masking, num_tokens=(Nq, N))
+    backend, masking = choose_backend(case, backend), masking.ruled_by(case.visibility)
     if backend == "banded":
-        return local_attention(
-            q, k, v, alpha_q, alpha_k, alpha_v, collapse, case.visibility, pseudo_rotary,
-            key_padding_mask, document_ids, scale,
-        )  # fmt: skip
+        return local_attention(q, k, v, alpha_q, alpha_k, alpha_v, collapse, masking, pseudo_rotary, scale)
     q, k, v = mix(q, alpha_q, pseudo_rotary), mix(k, alpha_k, pseudo_rotary), mix(v, alpha_v)  # (B, N*P, heads, D)
-    masks = {"key_padding_mask": key_padding_mask, "document_ids": document_ids}
-    out = attend(q, k, v, case.visibility, **masks, scale=scale, backend=backend)  # (B, Nq*P, H, D)
+    out = attend(q, k, v, masking, scale=scale, backend=backend)  # (B, Nq*P, H, D)
     return collapse_pseudo_heads(out, collapse, P)  # (B, Nq, H, D)

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from iha.ops.masked import causality
+from iha.ops.masking import Masking
 from iha.ops.mixing import collapse_rows, combine_heads, combine_heads_rows_grad, mixing_rows
 from iha.ops.rotary import turn
 from iha.ops.tiles import Range, Tiling, backward_tiles, blocks, forward_tiles
-from iha.ops.visibility import Visibility
 
 # Of one mixed tensor: enough work for a call, and below what malloc hands back to the system after every use.
 _SEGMENT_BYTES = 1 << 22
@@ -29,58 +28,46 @@ def local_attention(
     alpha_k: Tensor,  # (G, G, P)
     alpha_v: Tensor,  # (G, G, P)
     collapse: Tensor,  # (H, P) or (H, H*P)
-    visibility: Visibility,
+    masking: Masking,  # the caller zeroes q, k and v of padded tokens
     pseudo_rotary: tuple[Tensor, Tensor] | None,  # cos and sin (P, D/2), the turn of pseudo-head p; q and k are turned
-    key_padding_mask: Tensor | None,  # (B, N) bool; the caller zeroes q, k and v of padded tokens
-    document_ids: Tensor | None,  # (B, N) int
     scale: float,
 ) -> Tensor:  # (B, Nq, H, D)
     tensors = (
         q.contiguous(), k.contiguous(), v.contiguous(),
         mixing_rows(alpha_q), mixing_rows(alpha_k), mixing_rows(alpha_v),
-        collapse_rows(collapse, visibility.num_pseudo_heads),
+        collapse_rows(collapse, masking.visibility.num_pseudo_heads),
     )  # fmt: skip
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-    out, _, _ = _forward(
-        *tensors, visibility.causal, visibility.window, visibility.num_pseudo_heads, *(pseudo_rotary or (None, None)),
-        key_padding_mask, document_ids, scale, keep,
-    )  # fmt: skip
+    out, _, _ = _forward(*tensors, *masking.pack(), *(pseudo_rotary or (None, None)), scale, keep)
     return out
 
 
 @dataclass(frozen=True)
-class _Local:
+class Segments:
     """The sequence in segments: which tokens, which masks, and pseudo-heads from heads and back."""
 
-    visibility: Visibility
-    key_padding_mask: Tensor | None
-    document_ids: Tensor | None
+    masking: Masking
     first_query: int
     N: int
     segment: int
 
     @staticmethod
-    def of(
-        q: Tensor,
-        k: Tensor,
-        causal: str | None,
-        window: int | None,
-        P: int,
-        key_padding_mask: Tensor | None,
-        document_ids: Tensor | None,
-    ) -> "_Local":
-        rule = Visibility(causality(causal), window, P)
-        N, Nq = k.shape[1], q.shape[1]
-        block = Tiling(rule, (0, N), (0, N), None, None, q.shape[0]).query_block
+    def of(q: Tensor, k: Tensor, masking: Masking) -> "Segments":
+        P, N, Nq = masking.visibility.num_pseudo_heads, k.shape[1], q.shape[1]
+        block = Tiling(Masking(masking.visibility), (0, N), (0, N), q.shape[0]).query_block
         bytes_a_token = q.shape[0] * P * q.shape[2] * q.shape[3] * q.element_size()
         # Whole blocks, so that tiles fall as they would without segments; not shorter than the window, whose
         # pseudo-keys are mixed again for each segment; and a part of the sequence even where all of it would fit.
-        wanted = max(min(_SEGMENT_BYTES // bytes_a_token, N // 4), window or N, block)
+        wanted = max(min(_SEGMENT_BYTES // bytes_a_token, N // 4), masking.visibility.window or N, block)
         segment = wanted // block * block
-        return _Local(rule, key_padding_mask, document_ids, N - Nq, N, segment)
+        return Segments(masking, N - Nq, N, segment)
 
     def tiling(self, queries: Range, keys: Range, batch: int) -> Tiling:
-        return Tiling(self.visibility, queries, keys, self.key_padding_mask, self.document_ids, batch)
+        return Tiling(self.masking, queries, keys, batch)
+
+    @property
+    def P(self) -> int:  # noqa: N802
+        return self.masking.visibility.num_pseudo_heads
 
     def keys_seen_by(self, queries: Range) -> Range:
         return self.tiling(queries, (0, self.N), 1).keys_seen_by(queries)
@@ -92,8 +79,7 @@ class _Local:
         return slice(queries[0] - self.first_query, queries[1] - self.first_query)
 
     def virtual_rows(self, queries: Range) -> slice:
-        P = self.visibility.num_pseudo_heads
-        return slice((queries[0] - self.first_query) * P, (queries[1] - self.first_query) * P)
+        return slice((queries[0] - self.first_query) * self.P, (queries[1] - self.first_query) * self.P)
 
     def pseudo_heads(self, x: Tensor, rows: Tensor, cos: Tensor | None = None, sin: Tensor | None = None) -> Tensor:
         """x (B, n, M, D) to (B, n*P, H, D), pseudo-head p turned by row p of the table if there is one."""
@@ -104,14 +90,14 @@ class _Local:
         self, grad: Tensor, x: Tensor, rows: Tensor, cos: Tensor | None = None, sin: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Gradients of x and of rows, in grad's dtype. Turning backward is turning by the negative angle."""
-        grad = grad.unflatten(1, (-1, self.visibility.num_pseudo_heads))  # (B, n, P, H, D)
+        grad = grad.unflatten(1, (-1, self.P))  # (B, n, P, H, D)
         if cos is not None and sin is not None:
             grad = turn(grad, cos, -sin)
         grad = grad.flatten(2, 3)  # (B, n, P*H, D)
         return combine_heads(rows.t().to(grad.dtype), grad), combine_heads_rows_grad(grad, x.to(grad.dtype))
 
     def _apart(self, pseudo: Tensor) -> Tensor:
-        return pseudo.unflatten(2, (self.visibility.num_pseudo_heads, -1))  # (B, n, P, H, D)
+        return pseudo.unflatten(2, (self.P, -1))  # (B, n, P, H, D)
 
 
 @torch.library.custom_op("iha::local_attention", mutates_args=())
@@ -126,14 +112,14 @@ def _forward(
     causal: str | None,
     window: int | None,
     num_pseudo_heads: int,
-    cos: Tensor | None,  # (P, D/2)
-    sin: Tensor | None,
     key_padding_mask: Tensor | None,
     document_ids: Tensor | None,
+    cos: Tensor | None,  # (P, D/2)
+    sin: Tensor | None,
     scale: float,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    local = _Local.of(q, k, causal, window, num_pseudo_heads, key_padding_mask, document_ids)
+    local = Segments.of(q, k, Masking.unpack(causal, window, num_pseudo_heads, key_padding_mask, document_ids))
     out, virtual_out, lse = _outputs(q, num_pseudo_heads, keep)
     for queries in blocks((local.first_query, local.N), local.segment):
         keys = local.keys_seen_by(queries)
@@ -167,13 +153,13 @@ def _backward(
     causal: str | None,
     window: int | None,
     num_pseudo_heads: int,
-    cos: Tensor | None,  # (P, D/2)
-    sin: Tensor | None,
     key_padding_mask: Tensor | None,
     document_ids: Tensor | None,
+    cos: Tensor | None,  # (P, D/2)
+    sin: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    local = _Local.of(q, k, causal, window, num_pseudo_heads, key_padding_mask, document_ids)
+    local = Segments.of(q, k, Masking.unpack(causal, window, num_pseudo_heads, key_padding_mask, document_ids))
     P, sums, grad = num_pseudo_heads, torch.promote_types(q.dtype, torch.float32), grad.contiguous()
     tensors = (q, k, v, rows_q, rows_k, rows_v, rows_out)
     grads = tuple(torch.zeros(t.shape, dtype=sums, device=t.device) for t in tensors)
@@ -229,15 +215,15 @@ def _(grad: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
 
 
 def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple, output: tuple[Tensor, ...]) -> None:
-    *tensors, causal, window, P, cos, sin, key_padding_mask, document_ids, scale, _ = inputs
-    ctx.save_for_backward(*tensors, *output[1:], cos, sin, key_padding_mask, document_ids)
+    *tensors, causal, window, P, key_padding_mask, document_ids, cos, sin, scale, _ = inputs
+    ctx.save_for_backward(*tensors, *output[1:], key_padding_mask, document_ids, cos, sin)
     ctx.options, ctx.scale = (causal, window, P), scale  # type: ignore[attr-defined]
 
 
 def _differentiate(ctx: torch.autograd.function.FunctionCtx, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    *tensors, cos, sin, key_padding_mask, document_ids = ctx.saved_tensors  # type: ignore[attr-defined]
+    *tensors, key_padding_mask, document_ids, cos, sin = ctx.saved_tensors  # type: ignore[attr-defined]
     options, scale = ctx.options, ctx.scale  # type: ignore[attr-defined]
-    grads = _backward(grad, *tensors, *options, cos, sin, key_padding_mask, document_ids, scale)
+    grads = _backward(grad, *tensors, *options, key_padding_mask, document_ids, cos, sin, scale)
     return *grads, *([None] * 9)
 
 

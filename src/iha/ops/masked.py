@@ -6,21 +6,18 @@ Opaque to torch.compile, which would otherwise unroll the tiles and copy their o
 import torch
 from torch import Tensor
 
+from iha.ops.masking import Masking
 from iha.ops.tiles import Tiling, backward_tiles, forward_tiles
-from iha.ops.visibility import Causality, Visibility
 
 
 def masked_attention(
     q: Tensor,  # (B, Nq*P, H, D), the last Nq of the N tokens
     k: Tensor,  # (B, N*P, G, D)
     v: Tensor,  # (B, N*P, G, D)
-    visibility: Visibility,
-    key_padding_mask: Tensor | None,  # (B, N) bool; the caller zeroes k and v of padded tokens
-    document_ids: Tensor | None,  # (B, N) int
+    masking: Masking,  # the caller zeroes k and v of padded tokens
     scale: float,
 ) -> Tensor:  # (B, Nq*P, H, D)
-    causal, window, P = visibility.causal, visibility.window, visibility.num_pseudo_heads
-    out, _ = _forward(q, k, v, causal, window, P, key_padding_mask, document_ids, scale)
+    out, _ = _forward(q, k, v, *masking.pack(), scale)
     return out
 
 
@@ -36,8 +33,8 @@ def _forward(
     document_ids: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    tiling = _tiling(q, k, causal, window, num_pseudo_heads, key_padding_mask, document_ids)
-    return forward_tiles(q, k, v, tiling, scale)
+    masking = Masking.unpack(causal, window, num_pseudo_heads, key_padding_mask, document_ids)
+    return forward_tiles(q, k, v, tiling_of(q, k, masking), scale)
 
 
 @torch.library.custom_op("iha::masked_attention_backward", mutates_args=())
@@ -55,30 +52,17 @@ def _backward(
     document_ids: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    tiling = _tiling(q, k, causal, window, num_pseudo_heads, key_padding_mask, document_ids)
+    masking = Masking.unpack(causal, window, num_pseudo_heads, key_padding_mask, document_ids)
     # Autograd may hand over an expanded scalar, which the kernels cannot read.
+    tiling = tiling_of(q, k, masking)
     grad_q, grad_k, grad_v = backward_tiles(grad.contiguous(), q, k, v, out, lse, tiling, scale)
     return grad_q.to(q.dtype), grad_k.to(k.dtype), grad_v.to(v.dtype)
 
 
-def _tiling(
-    q: Tensor,
-    k: Tensor,
-    causal: str | None,
-    window: int | None,
-    P: int,
-    key_padding_mask: Tensor | None,
-    document_ids: Tensor | None,
-) -> Tiling:
+def tiling_of(q: Tensor, k: Tensor, masking: Masking) -> Tiling:
+    P = masking.visibility.num_pseudo_heads
     N, Nq = k.shape[1] // P, q.shape[1] // P
-    rule = Visibility(causality(causal), window, P)
-    return Tiling(rule, (N - Nq, N), (0, N), key_padding_mask, document_ids, batch=q.shape[0])
-
-
-def causality(name: str | None) -> Causality:
-    """Operators take plain strings."""
-    assert name in ("virtual", "token", None), name
-    return name  # type: ignore[return-value]
+    return Tiling(masking, (N - Nq, N), (0, N), batch=q.shape[0])
 
 
 @_forward.register_fake

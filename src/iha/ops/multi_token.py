@@ -21,7 +21,8 @@ from torch import Tensor
 
 from iha.ops import inputs
 from iha.ops.chunks import Rows, by_query_rows
-from iha.ops.visibility import Causality, Visibility, visible_tile
+from iha.ops.masking import Masking
+from iha.ops.visibility import Causality
 
 
 def multi_token_attention(
@@ -42,9 +43,9 @@ def multi_token_attention(
     """Multi-token attention in blocks of queries."""
     _check_kernels(q, k, key_query_kernel, head_kernel)
     inputs.check_chunk(chunk)
+    masking = Masking.of(causal, window, key_padding_mask, document_ids)
     factor, q, (k, v) = inputs.prepare(
-        q, {"k": k, "v": v}, ("k",), causal=causal, window=window, rope_theta=rope_theta,
-        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale,
+        q, {"k": k, "v": v}, ("k",), masking, rope_theta=rope_theta, scale=scale,
     )  # fmt: skip
     H, cq, ck = key_query_kernel.shape
 
@@ -69,8 +70,7 @@ def multi_token_attention(
         return (weights @ v).transpose(1, 2)  # (B, queries, H, D)
 
     return by_query_rows(
-        formula, q, (k, v), (key_query_kernel, head_kernel), Visibility(causal, window),
-        key_padding_mask, document_ids, chunk=chunk, halo=cq - 1,
+        formula, q, (k, v), (key_query_kernel, head_kernel), masking, chunk=chunk, halo=cq - 1,
     )  # fmt: skip
 
 
@@ -90,14 +90,14 @@ def multi_token_attention_reference(
 ) -> Tensor:
     """The definition: every tap of the kernel a shifted copy of the masked logits."""
     _check_kernels(q, k, key_query_kernel, head_kernel)
+    masking = Masking.of(causal, window, key_padding_mask, document_ids)
     factor, q, (k, v) = inputs.prepare(
-        q, {"k": k, "v": v}, ("k",), causal=causal, window=window, rope_theta=rope_theta,
-        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale,
+        q, {"k": k, "v": v}, ("k",), masking, rope_theta=rope_theta, scale=scale,
     )  # fmt: skip
     N = k.shape[1]
     H, cq, ck = key_query_kernel.shape
     k, v = inputs.repeat_heads(k, H), inputs.repeat_heads(v, H)
-    visible = visible_tile(Visibility(causal, window), (0, N), (0, N), key_padding_mask, document_ids, device=q.device)
+    visible = masking.tile((0, N), (0, N), q.device)
     logits = factor * torch.einsum("bihd,bjhd->bhij", q, k)  # (B, H, N, N)
     logits = logits.masked_fill(~visible[:, None], 0)
     mixed = torch.zeros_like(logits)

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from iha.ops import inputs
 from iha.ops.attention import attend
-from iha.ops.visibility import Causality, Visibility
+from iha.ops.masking import Masking
+from iha.ops.visibility import Causality
 
 
 def multihead_attention(
@@ -24,13 +25,12 @@ def multihead_attention(
     backend: str = "auto",
 ) -> Tensor:  # (B, Nq, H, D)
     """softmax(q kᵀ · scale) v per head (Vaswani et al. 2017); the arguments of `iha.interleaved_head_attention`."""
+    masking = Masking.of(causal, window, key_padding_mask, document_ids)
     factor, q, (k, v) = inputs.prepare(
-        q, {"k": k, "v": v}, ("k",), causal=causal, window=window, rope_theta=rope_theta,
-        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale, backend=backend,
+        q, {"k": k, "v": v}, ("k",), masking, rope_theta=rope_theta, scale=scale, backend=backend,
     )  # fmt: skip
     if v.shape != k.shape:
         raise ValueError(f"k and v must have the same shape: k {tuple(k.shape)}, v {tuple(v.shape)}")
     return attend(
-        q, k, v, Visibility(causal, window),
-        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=factor, backend=backend,
+        q, k, v, masking, scale=factor, backend=backend,
     )  # fmt: skip

@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from iha.ops import inputs, simplicial_fused
-from iha.ops.visibility import Causality, Visibility, visible_tile
+from iha.ops.masking import Masking
+from iha.ops.visibility import Causality, Visibility
 
 _MAX_BLOCK_SCORES = 1 << 21  # B x H x queries x second keys x first keys of one block: 8 MiB in float32
 
@@ -50,9 +51,9 @@ def simplicial_attention(
 ) -> Tensor:  # (B, Nq, H, D)
     """2-simplicial attention with at most `max_block_scores` logits in memory (and never fewer than B·H·N)."""
     w1, w2 = windows_of(window)
+    masking = Masking.of(causal, None, key_padding_mask, document_ids)
     factor, q, keys = inputs.prepare(
-        q, {"k1": k1, "k2": k2, "v1": v1, "v2": v2}, (), causal=causal, window=None, rope_theta=None,
-        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale,
+        q, {"k1": k1, "k2": k2, "v1": v1, "v2": v2}, (), masking, rope_theta=None, scale=scale
     )  # fmt: skip
     if max_block_scores < 1:
         raise ValueError(f"max_block_scores must be at least 1, got {max_block_scores}")
@@ -61,10 +62,10 @@ def simplicial_attention(
     rules = (Visibility(causal, w1).clipped(N), Visibility(causal, w2).clipped(N))
     heads_first = [t.transpose(1, 2) for t in (q, *keys)]  # (B, H, N, D)
     sees_all = all(rule.causal is None and rule.window is None for rule in rules)
-    if sees_all and key_padding_mask is None and document_ids is None and simplicial_fused.fits(heads_first[0]):
+    if sees_all and not masking.per_sequence and simplicial_fused.fits(heads_first[0]):
         return simplicial_fused.FusedSimplicial.apply(factor, *heads_first).transpose(1, 2)
     chunk, stretch = _block_sizes(q.shape[1], N, rules[0], max_block_scores // (q.shape[0] * H))
-    plan = _Plan(rules, key_padding_mask, document_ids, factor, chunk, stretch, q.shape[1], N)
+    plan = _Plan((masking.ruled_by(rules[0]), masking.ruled_by(rules[1])), factor, chunk, stretch, q.shape[1], N)
     return _Simplicial.apply(plan, *heads_first).transpose(1, 2)
 
 
@@ -83,16 +84,14 @@ def simplicial_attention_reference(
 ) -> Tensor:
     """The definition, with all N³ logits in memory: for short sequences."""
     w1, w2 = windows_of(window)
+    masking = Masking.of(causal, None, key_padding_mask, document_ids)
     factor, q, keys = inputs.prepare(
-        q, {"k1": k1, "k2": k2, "v1": v1, "v2": v2}, (), causal=causal, window=None, rope_theta=None,
-        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale,
+        q, {"k1": k1, "k2": k2, "v1": v1, "v2": v2}, (), masking, rope_theta=None, scale=scale
     )  # fmt: skip
     Nq, N = q.shape[1], k1.shape[1]
     k1, k2, v1, v2 = (inputs.repeat_heads(t, q.shape[2]) for t in keys)
-    sees1, sees2 = (
-        visible_tile(Visibility(causal, w), (N - Nq, N), (0, N), key_padding_mask, document_ids, device=q.device)
-        for w in (w1, w2)
-    )  # (1 or B, Nq, N)
+    first, second = (masking.ruled_by(Visibility(causal, w)) for w in (w1, w2))
+    sees1, sees2 = (m.tile((N - Nq, N), (0, N), q.device) for m in (first, second))  # (1 or B, Nq, N)
     logits = factor * torch.einsum("bihd,bjhd,bkhd->bhijk", q, k1, k2)  # (B, H, Nq, N, N)
     visible = sees1[:, None, :, :, None] & sees2[:, None, :, None, :]
     weights = logits.masked_fill(~visible, -torch.inf).flatten(3).softmax(dim=-1).view_as(logits)
@@ -111,9 +110,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Plan:
-    rules: tuple[Visibility, Visibility]
-    key_padding_mask: Tensor | None
-    document_ids: Tensor | None
+    maskings: tuple[Masking, Masking]  # of the first and of the second keys
     scale: float
     chunk: int  # queries in a block
     stretch: int  # second keys in a block
@@ -125,10 +122,10 @@ class _Plan:
         first, N = self.num_tokens - self.num_queries, self.num_tokens
         for start in range(first, N, self.chunk):
             queries = (start, min(start + self.chunk, N))
-            reach1, reach2 = (_reach(rule, queries, N) for rule in self.rules)
+            reach1, reach2 = (_reach(masking.visibility, queries, N) for masking in self.maskings)
             sees1, sees2 = (
-                visible_tile(rule, queries, reach, self.key_padding_mask, self.document_ids, device=device)
-                for rule, reach in zip(self.rules, (reach1, reach2), strict=True)
+                masking.tile(queries, reach, device)
+                for masking, reach in zip(self.maskings, (reach1, reach2), strict=True)
             )
             mine = slice(queries[0] - first, queries[1] - first)
             blocks = []

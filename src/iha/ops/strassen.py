@@ -20,7 +20,8 @@ from torch.utils.checkpoint import checkpoint
 
 from iha.ops import inputs
 from iha.ops.chunks import Rows, by_query_rows
-from iha.ops.visibility import Causality, Visibility, visible_tile
+from iha.ops.masking import Masking
+from iha.ops.visibility import Causality
 
 _MAX_BLOCK = 1 << 22  # B x H x queries x (D + 1) x keys of one block
 
@@ -42,9 +43,9 @@ def strassen_attention(
 ) -> Tensor:  # (B, Nq, H, D)
     """Strassen attention by matrix products, in blocks of queries."""
     inputs.check_chunk(chunk)
+    masking = Masking.of(causal, window, key_padding_mask, document_ids)
     factor, q, keys = inputs.prepare(
-        q, {"k1": k1, "k2": k2, "v1": v1, "v2": v2}, ("k1", "k2"), causal=causal, window=window, rope_theta=rope_theta,
-        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale,
+        q, {"k1": k1, "k2": k2, "v1": v1, "v2": v2}, ("k1", "k2"), masking, rope_theta=rope_theta, scale=scale,
     )  # fmt: skip
     B, _, H, D = q.shape
     if chunk is None:
@@ -57,7 +58,7 @@ def strassen_attention(
         return _by_products(f, g, h, v, w, hidden, factor).transpose(1, 2).to(q.dtype)
 
     return by_query_rows(
-        formula, q, keys, (), Visibility(causal, window), key_padding_mask, document_ids, chunk=chunk
+        formula, q, keys, (), masking, chunk=chunk
     )  # fmt: skip
 
 
@@ -76,15 +77,13 @@ def strassen_attention_reference(
     scale: float | None = None,
 ) -> Tensor:
     """The definition, with all N³ logits in memory: for short sequences."""
+    masking = Masking.of(causal, window, key_padding_mask, document_ids)
     factor, q, keys = inputs.prepare(
-        q, {"k1": k1, "k2": k2, "v1": v1, "v2": v2}, ("k1", "k2"), causal=causal, window=window, rope_theta=rope_theta,
-        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale,
+        q, {"k1": k1, "k2": k2, "v1": v1, "v2": v2}, ("k1", "k2"), masking, rope_theta=rope_theta, scale=scale,
     )  # fmt: skip
     Nq, N = q.shape[1], k1.shape[1]
     k1, k2, v1, v2 = (inputs.repeat_heads(t, q.shape[2]) for t in keys)
-    visible = visible_tile(
-        Visibility(causal, window), (N - Nq, N), (0, N), key_padding_mask, document_ids, device=q.device
-    )  # (1 or B, Nq, N)
+    visible = masking.tile((N - Nq, N), (0, N), q.device)  # (1 or B, Nq, N)
     x = torch.einsum("bihd,bjhd->bhij", q, k1)[:, :, :, :, None]
     y = torch.einsum("bjhd,bkhd->bhjk", k1, k2)[:, :, None, :, :]
     z = torch.einsum("bihd,bkhd->bhik", q, k2)[:, :, :, None, :]

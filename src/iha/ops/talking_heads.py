@@ -17,7 +17,8 @@ from torch import Tensor
 
 from iha.ops import inputs
 from iha.ops.chunks import Rows, by_query_rows
-from iha.ops.visibility import Causality, Visibility, visible_tile
+from iha.ops.masking import Masking
+from iha.ops.visibility import Causality
 
 
 def talking_heads_attention(
@@ -37,9 +38,9 @@ def talking_heads_attention(
 ) -> Tensor:  # (B, Nq, H, D)
     """Talking-heads attention in blocks of queries."""
     _check_mixes(q.shape[2], mix_logits, mix_weights)
+    masking = Masking.of(causal, window, key_padding_mask, document_ids)
     factor, q, (k, v) = inputs.prepare(
-        q, {"k": k, "v": v}, ("k",), causal=causal, window=window, rope_theta=rope_theta,
-        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale,
+        q, {"k": k, "v": v}, ("k",), masking, rope_theta=rope_theta, scale=scale,
     )  # fmt: skip
     inputs.check_chunk(chunk)
 
@@ -51,8 +52,7 @@ def talking_heads_attention(
         return (weights.to(v.dtype) @ v).transpose(1, 2)  # (B, queries, H, D)
 
     return by_query_rows(
-        formula, q, (k, v), (mix_logits, mix_weights), Visibility(causal, window), key_padding_mask, document_ids,
-        chunk=chunk,
+        formula, q, (k, v), (mix_logits, mix_weights), masking, chunk=chunk,
     )  # fmt: skip
 
 
@@ -72,15 +72,13 @@ def talking_heads_attention_reference(
 ) -> Tensor:
     """The definition, with all logits in memory."""
     _check_mixes(q.shape[2], mix_logits, mix_weights)
+    masking = Masking.of(causal, window, key_padding_mask, document_ids)
     factor, q, (k, v) = inputs.prepare(
-        q, {"k": k, "v": v}, ("k",), causal=causal, window=window, rope_theta=rope_theta,
-        key_padding_mask=key_padding_mask, document_ids=document_ids, scale=scale,
+        q, {"k": k, "v": v}, ("k",), masking, rope_theta=rope_theta, scale=scale,
     )  # fmt: skip
     Nq, N, H = q.shape[1], k.shape[1], q.shape[2]
     k, v = inputs.repeat_heads(k, H), inputs.repeat_heads(v, H)
-    visible = visible_tile(
-        Visibility(causal, window), (N - Nq, N), (0, N), key_padding_mask, document_ids, device=q.device
-    )  # (1 or B, Nq, N)
+    visible = masking.tile((N - Nq, N), (0, N), q.device)  # (1 or B, Nq, N)
     logits = factor * torch.einsum("bihd,bjhd->bhij", q, k)  # (B, H, Nq, N)
     logits = torch.einsum("bhij,hg->bgij", logits, mix_logits)
     weights = logits.masked_fill(~visible[:, None], -torch.inf).softmax(dim=-1)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from iha.ops.kernels import attend_tile, attend_tile_backward
-from iha.ops.visibility import Visibility, visible_tile
+from iha.ops.masking import Masking
 
 Range = tuple[int, int]  # tokens [from, to)
 
@@ -27,23 +27,14 @@ class Tiling:
     Ranges are in tokens of the whole sequence; rows are virtual tokens, relative to the tensors at hand.
     """
 
-    def __init__(
-        self,
-        visibility: Visibility,
-        queries: Range,
-        keys: Range,
-        key_padding_mask: Tensor | None,  # (B, N) bool
-        document_ids: Tensor | None,  # (B, N) int
-        batch: int,
-    ) -> None:
-        self.visibility, self.queries, self.keys = visibility, queries, keys
-        self.masks, self.batch = (key_padding_mask, document_ids), batch
-        self.homogeneous = key_padding_mask is None and document_ids is None
+    def __init__(self, masking: Masking, queries: Range, keys: Range, batch: int) -> None:
+        self.masking, self.queries, self.keys, self.batch = masking, queries, keys, batch
+        self.visibility = visibility = masking.visibility
         P, W = visibility.num_pseudo_heads, visibility.window
         self.P = P
         # Rows per block: small blocks waste little of a window, large ones feed the kernel better (docs/lab-notes.md).
         if W is None:
-            sequences = 1 if self.homogeneous else batch
+            sequences = batch if masking.per_sequence else 1
             rows = _clamp(_MAX_TILE_SCORES // (sequences * (keys[1] - keys[0]) * P), 32, 512)
             self.query_block = self.key_block = max(1, rows // P)
         else:
@@ -78,7 +69,7 @@ class Tiling:
 
     def bias(self, queries: Range, keys: Range, like: Tensor) -> Tensor:
         """The tile's mask as the kernels take it, (queries*P, keys*P) or (B, 1, queries*P, keys*P)."""
-        if not self.homogeneous:
+        if self.masking.per_sequence:
             return self._bias(queries, keys, like).unsqueeze(1)
         look = (queries[0] - keys[0], queries[1] - queries[0], keys[1] - keys[0])  # all that a shared mask depends on
         # Tiles come in order, so one is enough: those that look alike follow each other.
@@ -87,7 +78,7 @@ class Tiling:
         return self._last_bias[1]
 
     def _bias(self, queries: Range, keys: Range, like: Tensor) -> Tensor:
-        visible = visible_tile(self.visibility, queries, keys, *self.masks, device=like.device)
+        visible = self.masking.tile(queries, keys, like.device)
         zeros = torch.zeros(visible.shape, dtype=like.dtype, device=like.device)
         return zeros.masked_fill_(~visible, -torch.inf)
 
@@ -97,7 +88,7 @@ def forward_tiles(q: Tensor, k: Tensor, v: Tensor, tiling: Tiling, scale: float)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.promote_types(q.dtype, torch.float32), device=q.device)
     tiles = list(blocks(tiling.queries, tiling.query_block))
-    inside = [tile for tile in tiles if tiling.is_inside(tile)] if tiling.homogeneous else []
+    inside = [] if tiling.masking.per_sequence else [tile for tile in tiles if tiling.is_inside(tile)]
     if len(inside) <= q.shape[0]:
         inside = []  # a call per tile, over the batch, is then fewer calls than one per sequence, over the tiles
 

@@ -6,7 +6,6 @@ Virtual index i = n*P + p from 0, for token n and pseudo-head p; plain attention
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 Causality = Literal["virtual", "token"] | None
@@ -14,7 +13,7 @@ Causality = Literal["virtual", "token"] | None
 
 @dataclass(frozen=True)
 class Visibility:
-    """Causality and window. Padding and documents differ per sequence and are added by `visible_tile`."""
+    """Causality and window: the same for every sequence. `Masking` adds padding and documents."""
 
     causal: Causality = "virtual"
     window: int | None = None  # in tokens, itself included
@@ -49,31 +48,3 @@ class Visibility:
         """The same rule for sequences of this many tokens: a window that never binds is dropped."""
         binds = self.window is not None and self.window < tokens
         return self if binds else Visibility(self.causal, None, self.num_pseudo_heads)
-
-
-def visible_tile(
-    visibility: Visibility,
-    queries: tuple[int, int],  # token range [from, to) of the queries
-    keys: tuple[int, int],  # token range [from, to) of the keys
-    key_padding_mask: Tensor | None,  # (B, N) bool, True = a real token
-    document_ids: Tensor | None,  # (B, N) int
-    device: torch.device,
-) -> Tensor:
-    """The mask of one tile, (1 or B, queries*P, keys*P) bool.
-
-    A padded token sees itself only. Its key and value are zeroed by the caller, so its output is zero, as it
-    must be where there is nothing to attend to, and no softmax ever meets an empty row.
-    """
-    P = visibility.num_pseudo_heads
-    i = torch.arange(queries[0] * P, queries[1] * P, device=device)[:, None]  # (queries*P, 1)
-    j = torch.arange(keys[0] * P, keys[1] * P, device=device)[None, :]  # (1, keys*P)
-    visible = visibility(i, j)[None]  # (1, queries*P, keys*P)
-    if key_padding_mask is None and document_ids is None:
-        return visible
-    together = torch.ones((), dtype=torch.bool, device=device)
-    if key_padding_mask is not None:
-        together = key_padding_mask[:, slice(*queries), None] & key_padding_mask[:, None, slice(*keys)]
-    if document_ids is not None:
-        together = together & (document_ids[:, slice(*queries), None] == document_ids[:, None, slice(*keys)])
-    together = together.repeat_interleave(P, dim=1).repeat_interleave(P, dim=2)  # (B, queries*P, keys*P)
-    return (visible & together) | (i == j)

@@ -3,26 +3,24 @@
 import torch
 from torch import Tensor
 
-from iha.ops.visibility import Visibility, visible_tile
+from iha.ops.masking import Masking
 
 
 def attend_with_weights(
     q: Tensor,  # (B, Nq*P, H, D), the last Nq of the N tokens
     k: Tensor,  # (B, N*P, G, D), zeros where a token is padding
     v: Tensor,  # (B, N*P, G, D), zeros where a token is padding
-    visibility: Visibility,
+    masking: Masking,
     *,
-    key_padding_mask: Tensor | None = None,  # (B, N) bool, True = a real token
-    document_ids: Tensor | None = None,  # (B, N) int
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # (B, Nq*P, H, D) and (B, H, Nq*P, N*P)
     """As `iha.ops.attention.attend`, and the weights of each query row, which sum to 1."""
-    P, H, G = visibility.num_pseudo_heads, q.shape[2], k.shape[2]
+    P, H, G = masking.visibility.num_pseudo_heads, q.shape[2], k.shape[2]
     N, Nq = k.shape[1] // P, q.shape[1] // P
     k, v = (t.repeat_interleave(H // G, dim=2) for t in (k, v))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     scores = scale * torch.einsum("bihd,bjhd->bhij", q, k)  # (B, H, Nq*P, N*P)
-    visible = visible_tile(visibility, (N - Nq, N), (0, N), key_padding_mask, document_ids, q.device)
+    visible = masking.tile((N - Nq, N), (0, N), q.device)
     scores = scores.masked_fill(~visible.unsqueeze(1), -torch.inf)
     weights = scores.softmax(dim=-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
     return torch.einsum("bhij,bjhd->bihd", weights, v), weights

@@ -1,0 +1,87 @@
+"""What is seen, as one value: the visibility rule with the padding and the documents of every sequence."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from iha.ops.visibility import Causality, Visibility
+
+# What an operator of torch.library can take of a Masking: causal, window, P, key_padding_mask, document_ids.
+Packed = tuple[str | None, int | None, int, Tensor | None, Tensor | None]
+
+
+@dataclass(frozen=True, eq=False)  # tensors have no single truth value to compare by
+class Masking:
+    """Which virtual keys a virtual query sees. The tensors count tokens, not virtual tokens."""
+
+    visibility: Visibility
+    key_padding_mask: Tensor | None = None  # (B, N) bool, True = a real token
+    document_ids: Tensor | None = None  # (B, N) int, attention stays inside a document
+
+    @staticmethod
+    def of(
+        causal: Causality,
+        window: int | None,
+        key_padding_mask: Tensor | None = None,
+        document_ids: Tensor | None = None,
+        *,
+        num_pseudo_heads: int = 1,
+    ) -> "Masking":
+        """From the keyword arguments of the mechanisms."""
+        return Masking(Visibility(causal, window, num_pseudo_heads), key_padding_mask, document_ids)
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The four keyword arguments by which every mechanism takes a masking."""
+        return {
+            "causal": self.visibility.causal, "window": self.visibility.window,
+            "key_padding_mask": self.key_padding_mask, "document_ids": self.document_ids,
+        }  # fmt: skip
+
+    @property
+    def per_sequence(self) -> bool:
+        """Whether the sequences of a batch differ in what they see."""
+        return self.key_padding_mask is not None or self.document_ids is not None
+
+    def ruled_by(self, visibility: Visibility) -> "Masking":
+        """The same padding and documents under another rule."""
+        return replace(self, visibility=visibility)
+
+    def tile(self, queries: tuple[int, int], keys: tuple[int, int], device: torch.device) -> Tensor:
+        """The mask of the query tokens [from, to) and the key tokens [from, to): (1 or B, queries*P, keys*P) bool.
+
+        A padded token sees itself only. Its key and value are zeroed by the caller, so its output is zero, and no
+        softmax ever meets an empty row.
+        """
+        P = self.visibility.num_pseudo_heads
+        i = torch.arange(queries[0] * P, queries[1] * P, device=device)[:, None]  # (queries*P, 1)
+        j = torch.arange(keys[0] * P, keys[1] * P, device=device)[None, :]  # (1, keys*P)
+        visible = self.visibility(i, j)[None]  # (1, queries*P, keys*P)
+        if not self.per_sequence:
+            return visible
+        together = torch.ones((), dtype=torch.bool, device=device)
+        if (real := self.key_padding_mask) is not None:
+            together = real[:, slice(*queries), None] & real[:, None, slice(*keys)]
+        if (document := self.document_ids) is not None:
+            together = together & (document[:, slice(*queries), None] == document[:, None, slice(*keys)])
+        together = together.repeat_interleave(P, dim=1).repeat_interleave(P, dim=2)  # (B, queries*P, keys*P)
+        return (visible & together) | (i == j)
+
+    def pack(self) -> Packed:
+        """In plain types, for operators of torch.library."""
+        rule = self.visibility
+        return rule.causal, rule.window, rule.num_pseudo_heads, self.key_padding_mask, self.document_ids
+
+    @staticmethod
+    def unpack(
+        causal: str | None,
+        window: int | None,
+        num_pseudo_heads: int,
+        key_padding_mask: Tensor | None,
+        document_ids: Tensor | None,
+    ) -> "Masking":
+        assert causal in ("virtual", "token", None), causal
+        rule = Visibility(causal, window, num_pseudo_heads)  # type: ignore[arg-type]
+        return Masking(rule, key_padding_mask, document_ids)

@@ -1,4 +1,4 @@
-"""A document is a sequence of pieces; some of them are answers that follow from what stands before."""
+"""A puzzle is a document in pieces; some of them are answers that follow from what stands before."""
 
 import hashlib
 import random
@@ -15,7 +15,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Document:
+class Puzzle:
     """Text in pieces, with what is being asked, e.g. {"hops": 2}, to report accuracies by.
 
     A piece that is not the first begins with a space or a newline. Tokenizers that never join a word with the
@@ -39,19 +39,19 @@ class Document:
         return tuple(piece.text.strip() for piece in self.pieces if piece.is_answer)
 
 
-Generator = Callable[[random.Random], Document]
+Generator = Callable[[random.Random], Puzzle]
 
 
-def generate(name: str, split: str, seed: int, index: int) -> Document:
-    """Document number `index`. Splits never share a stream of random numbers, nor do seeds or names."""
-    from iha.train.documents.table import GENERATORS
+def generate(name: str, split: str, seed: int, index: int) -> Puzzle:
+    """Puzzle number `index`. Splits never share a stream of random numbers, nor do seeds or names."""
+    from iha.train.puzzles.table import PUZZLES
 
-    if name not in GENERATORS:
-        raise ValueError(f"no documents are called {name!r}; there are {', '.join(GENERATORS)}")
+    if name not in PUZZLES:
+        raise ValueError(f"no puzzle is called {name!r}; there are {', '.join(PUZZLES)}")
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}")
     if index < 0:
         raise ValueError(f"index must be at least 0, got {index}")
     # A hash and not the tuple itself: Python's own hash of strings changes from process to process.
     digest = hashlib.blake2b(f"{name}/{split}/{seed}/{index}".encode(), digest_size=8).digest()
-    return GENERATORS[name](random.Random(int.from_bytes(digest, "big")))
+    return PUZZLES[name](random.Random(int.from_bytes(digest, "big")))

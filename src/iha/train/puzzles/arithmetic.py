@@ -6,14 +6,14 @@ A solution has one line per step with GSM8K's calculator annotation, `<<3+4=7>>7
 import random
 from collections.abc import Sequence
 
-from iha.train.documents.document import Document, Piece
-from iha.train.documents.words import NAMES
+from iha.train.puzzles.puzzle import Piece, Puzzle
+from iha.train.puzzles.words import NAMES
 
 THINGS = ("apples", "books", "coins", "cards", "stamps", "shells", "pens", "marbles")
 LARGEST = 99
 
 
-def arithmetic(rng: random.Random, steps: Sequence[int]) -> Document:
+def arithmetic(rng: random.Random, steps: Sequence[int]) -> Puzzle:
     """Somebody has some things; each step adds, removes or doubles them."""
     name, thing, count = rng.choice(NAMES), rng.choice(THINGS), rng.choice(list(steps))
     value = rng.randrange(2, 30)
@@ -24,7 +24,7 @@ def arithmetic(rng: random.Random, steps: Sequence[int]) -> Document:
         lines.append(f"\n{name} then has {sum_}=<<{sum_}={value}>>{value} {thing}.")
     question = f"Question: {story} How many {thing} does {name} have now?\nAnswer:"
     pieces = Piece(question), Piece("".join(lines) + "\n####"), Piece(f" {value}", is_answer=True)
-    return Document(pieces, {"steps": count})
+    return Puzzle(pieces, {"steps": count})
 
 
 def _step(rng: random.Random, name: str, thing: str, value: int) -> tuple[str, str, int]:

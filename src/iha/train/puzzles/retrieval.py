@@ -3,8 +3,8 @@
 import random
 from collections.abc import Sequence
 
-from iha.train.documents.document import Document, Piece
-from iha.train.documents.words import WORDS
+from iha.train.puzzles.puzzle import Piece, Puzzle
+from iha.train.puzzles.words import WORDS
 
 NOISE = (
     " The grass is green.", " The sky is blue.", " The sun is yellow.", " Here we go.", " There and back again.",
@@ -12,7 +12,7 @@ NOISE = (
 MOST_QUESTIONS = 4
 
 
-def pairs(rng: random.Random, counts: Sequence[int]) -> Document:
+def pairs(rng: random.Random, counts: Sequence[int]) -> Puzzle:
     """`key = value` lines, then questions for some of the keys. All keys of a document are different."""
     count = rng.choice(list(counts))
     keys = rng.sample(WORDS, count)
@@ -20,10 +20,10 @@ def pairs(rng: random.Random, counts: Sequence[int]) -> Document:
     pieces = [Piece("Pairs:" + "".join(f"\n{key} = {value}" for key, value in zip(keys, values, strict=True)))]
     for asked in rng.sample(range(count), min(MOST_QUESTIONS, count)):
         pieces += [Piece(f"\nWhat is {keys[asked]}?"), Piece(f" {values[asked]}", is_answer=True)]
-    return Document(tuple(pieces), {"pairs": count})
+    return Puzzle(tuple(pieces), {"pairs": count})
 
 
-def needles(rng: random.Random, counts: Sequence[int]) -> Document:
+def needles(rng: random.Random, counts: Sequence[int]) -> Puzzle:
     """RULER's Multi-Key task in few words: numbers hidden in repeated sentences, one of them asked for."""
     count = rng.choice(list(counts))
     keys = rng.sample(WORDS, count)
@@ -38,4 +38,4 @@ def needles(rng: random.Random, counts: Sequence[int]) -> Document:
     question = f"\nWhat is the special magic number for {keys[asked]} mentioned in the provided text?"
     start = f" The special magic number for {keys[asked]} mentioned in the provided text is"
     pieces = Piece(text.replace("\n ", "\n")), Piece(question + start), Piece(f" {values[asked]}", is_answer=True)
-    return Document(pieces, {"needles": count})
+    return Puzzle(pieces, {"needles": count})

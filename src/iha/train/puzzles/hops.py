@@ -3,13 +3,13 @@
 import random
 from collections.abc import Sequence
 
-from iha.train.documents.document import Document, Piece
-from iha.train.documents.words import NAMES
+from iha.train.puzzles.puzzle import Piece, Puzzle
+from iha.train.puzzles.words import NAMES
 
 MOST_QUESTIONS = 4
 
 
-def hops(rng: random.Random, depths: Sequence[int], people: Sequence[int]) -> Document:
+def hops(rng: random.Random, depths: Sequence[int], people: Sequence[int]) -> Puzzle:
     """The boss of everybody is drawn at random among the others, and the facts stand in random order.
 
     A question about d hops is "Who is the boss of the boss of Ann?" with d times "the boss of". Nobody is asked
@@ -26,7 +26,7 @@ def hops(rng: random.Random, depths: Sequence[int], people: Sequence[int]) -> Do
     for name in rng.sample(able, min(MOST_QUESTIONS, len(able))):
         question = f"\nWho is {'the boss of ' * depth}{name}?"
         pieces += [Piece(question), Piece(f" {chain(boss, name, depth)[-1]}", is_answer=True)]
-    return Document(tuple(pieces), {"hops": depth, "people": len(names)})
+    return Puzzle(tuple(pieces), {"hops": depth, "people": len(names)})
 
 
 def chain(boss: dict[str, str], name: str, depth: int) -> list[str]:

@@ -1,0 +1,15 @@
+"""The puzzles by name, as recipes call them."""
+
+from functools import partial
+
+from iha.train.puzzles.arithmetic import arithmetic
+from iha.train.puzzles.hops import hops
+from iha.train.puzzles.puzzle import Generator
+from iha.train.puzzles.retrieval import needles, pairs
+
+PUZZLES: dict[str, Generator] = {
+    "pairs": partial(pairs, counts=(4, 8, 12, 16, 24, 32)),
+    "needles": partial(needles, counts=(1, 2, 4, 8)),
+    "hops": partial(hops, depths=(1, 2, 3), people=(6, 8, 12, 16)),
+    "arithmetic": partial(arithmetic, steps=(1, 2, 3)),
+}

@@ -66,5 +66,5 @@ def _asset(name: str) -> str:
 
 
 def _inside_script(text: str) -> str:
-    """A script element ends at the first `</script`, wherever it stands. In strings and patterns `<\\/` means the same."""
+    """A script element ends at the first `</script`, wherever it stands; in strings `<\\/script` means the same."""
     return re.sub("</(script)", r"<\\/\1", text, flags=re.IGNORECASE).replace("<!--", r"<\!--")

@@ -30,9 +30,9 @@ _CONTROLS = """
 def explorer_section(available: bool) -> Section:
     section = Section("explorer", "Attention explorer")
     section.paragraph(
-        "IHA gives every head P pseudo-queries, pseudo-keys and pseudo-values, each a learned mixture of all heads, and "
-        "lets them attend as P virtual tokens per token. Choose a text, a layer and a head of a small model trained for "
-        "this report. Point at a cell, or move with the arrow keys, to read a weight."
+        "IHA gives every head P pseudo-queries, pseudo-keys and pseudo-values, each a learned mixture of all heads, "
+        "and lets them attend as P virtual tokens per token. Choose a text, a layer and a head of a small model that "
+        "was trained for this report. Point at a cell, or move with the arrow keys, to read a weight."
     )
     section.add(Text(_CONTROLS) if available else Missing("no trained model to look into", COMMAND))
     return section

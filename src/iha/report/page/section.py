@@ -84,7 +84,8 @@ class Section:
 
     def html(self) -> str:
         body = "\n".join(part.html() for part in self.parts)
-        return f'<section id="{self.id}" aria-labelledby="{self.id}-title"><h2 id="{self.id}-title">{escape(self.title)}</h2>\n{body}\n</section>'
+        heading = f'<h2 id="{self.id}-title">{escape(self.title)}</h2>'
+        return f'<section id="{self.id}" aria-labelledby="{self.id}-title">{heading}\n{body}\n</section>'
 
     @property
     def charts(self) -> Sequence[Chart]:

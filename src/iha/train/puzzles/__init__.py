@@ -1,4 +1,3 @@
-<<<<<<< Updated upstream
 """Puzzles: documents made by a rule, text whose answers are known, as a pure function of (name, split, seed, index).
 
 Real text alone shows little of what attention can do in a small model. Puzzles ask for exactly what the paper
@@ -9,15 +8,3 @@ from iha.train.puzzles.puzzle import Piece, Puzzle, generate
 from iha.train.puzzles.table import PUZZLES
 
 __all__ = ["PUZZLES", "Piece", "Puzzle", "generate"]
-=======
-"""Documents made by a rule: text whose answers are known, as a pure function of (name, split, seed, index).
-
-Real text alone shows little of what attention can do in a small model. These documents ask for exactly what the paper
-claims for IHA: many keys and values to remember (`retrieval`), facts to chain (`hops`), steps to reason (`arithmetic`).
-"""
-
-from iha.train.documents.document import Document, Piece, generate
-from iha.train.documents.table import GENERATORS
-
-__all__ = ["GENERATORS", "Document", "Piece", "generate"]
->>>>>>> Stashed changes

@@ -1,4 +1,3 @@
-<<<<<<< Updated upstream
 """The puzzles by name, as recipes call them."""
 
 from functools import partial
@@ -9,18 +8,6 @@ from iha.train.puzzles.puzzle import Generator
 from iha.train.puzzles.retrieval import needles, pairs
 
 PUZZLES: dict[str, Generator] = {
-=======
-"""The generators by name, as recipes call them."""
-
-from functools import partial
-
-from iha.train.documents.arithmetic import arithmetic
-from iha.train.documents.document import Generator
-from iha.train.documents.hops import hops
-from iha.train.documents.retrieval import needles, pairs
-
-GENERATORS: dict[str, Generator] = {
->>>>>>> Stashed changes
     "pairs": partial(pairs, counts=(4, 8, 12, 16, 24, 32)),
     "needles": partial(needles, counts=(1, 2, 4, 8)),
     "hops": partial(hops, depths=(1, 2, 3), people=(6, 8, 12, 16)),

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from iha.accounting.counter import backward_pairs, flop_counter, forward_pairs
-from iha.accounting.pairs import visible
 from iha.layers.schedule import LayerSpec
 from iha.ops import local, masked, tiles
 from iha.ops.masking import Masking
+from iha.ops.pairs import visible
 from iha.ops.visibility import Visibility
 
 CASES = [("virtual", 9, 2), ("token", 9, 2), (None, 9, 1), ("virtual", 50, 3), ("token", None, 2)]

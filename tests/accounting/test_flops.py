@@ -1,7 +1,7 @@
 """FLOPs by formula against `FlopCounterMode` on the layers.
 
 PyTorch's counter counts a causal SDPA in full, so global attention is compared in the convention that does the same
-("paper"). What is needed is then that count times visible over all pairs, which tests/accounting/test_pairs.py settles.
+("paper"). What is needed is then that count times visible over all pairs, which tests/ops/test_pairs.py settles.
 """
 
 from fractions import Fraction
@@ -12,9 +12,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from iha.accounting import AttentionShape, Flops, kernel_flops, layer_flops, ratio_to_global, schedule_flops
-from iha.accounting.pairs import visible
 from iha.layers.base import SelfAttention
 from iha.layers.schedule import LayerSpec, named_schedule
+from iha.ops.pairs import visible
 from iha.ops.simplicial import simplicial_attention
 from iha.theory import flop_matching
 

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iha.accounting import AttentionShape, matched_window, ratio_to_global
-from iha.layers.schedule import LayerSpec, Schedule, local_and_global
+from iha.layers.schedule import LayerSpec, Schedule, named_schedule
 
 SHAPE = AttentionShape(2560, 20)
 
 
 def interleaved(P: int, depth: int = 5):
     def schedule(window: int) -> Schedule:
-        return local_and_global(LayerSpec("iha", window, P), depth)
+        return named_schedule("iha", depth, num_pseudo_heads=P, window=window)
 
     return schedule
 

@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from iha.accounting import AttentionShape, describe, layer_cache_bytes, layer_parameters, schedule_cache_bytes
-from iha.accounting.cache_bytes import kept_keys
+from iha.accounting import AttentionShape, layer_cache_bytes, layer_of, layer_parameters, schedule_cache_bytes
 from iha.layers.cache import KVCache
-from iha.layers.schedule import MECHANISMS, LayerSpec, named_schedule
+from iha.layers.mechanisms import MECHANISMS
+from iha.layers.schedule import LayerSpec, named_schedule
 from iha.ops import flash
+from iha.ops.pairs import kept
 
 SHAPES = [
     AttentionShape(32, 4),
@@ -52,10 +53,10 @@ def test_cache_bytes_are_those_of_the_cache(causal: str, window: int | None, spe
 def test_what_a_window_keeps() -> None:
     """Virtual causality slides by pseudo-heads, so it still looks into token n - W; token causality does not."""
     spec = LayerSpec("iha", 64, 4)
-    assert kept_keys(AttentionShape(32, 4), spec, 1000) == (64, 4 * 64 - 1)
-    assert kept_keys(AttentionShape(32, 4, causal="token"), spec, 1000) == (63, 4 * 63)
-    assert kept_keys(AttentionShape(32, 4), LayerSpec(window=64), 1000) == (63, 63)
-    assert kept_keys(AttentionShape(32, 4), LayerSpec("iha", None, 4), 1000) == (1000, 4000)
+    assert kept(spec.visibility("virtual"), 1000) == (64, 4 * 64 - 1)
+    assert kept(spec.visibility("token"), 1000) == (63, 4 * 63)
+    assert kept(LayerSpec(window=64).visibility("virtual"), 1000) == (63, 63)
+    assert kept(LayerSpec("iha", None, 4).visibility("virtual"), 1000) == (1000, 4000)
     shape, globally = AttentionShape(32, 4), LayerSpec("iha", None, 4)
     assert layer_cache_bytes(shape, globally, 1000, pseudo_heads=True) == 4 * layer_cache_bytes(shape, globally, 1000)
 
@@ -78,18 +79,18 @@ def test_flash_obstacles_are_those_of_the_backend(
     refused = flash.obstacle(
         shape.visibility(spec), head_dim, torch.bfloat16, torch.device("cuda"), False, 64, 64
     )  # fmt: skip
-    assert (describe(shape, spec).flash_obstacle is None) == (refused is None)
+    assert (layer_of(shape, spec).flash_obstacle() is None) == (refused is None)
 
 
 def test_which_mechanisms_run_on_flash_kernels() -> None:
     shape = AttentionShape(64, 4)
-    runs = {spec.mechanism for spec in SPECS if describe(shape, spec).flash_obstacle is None}
+    runs = {spec.mechanism for spec in SPECS if layer_of(shape, spec).flash_obstacle() is None}
     assert runs == {"multihead", "iha", "differential", "knocking_heads"}
 
 
 def test_patterns_per_head() -> None:
     shape = AttentionShape(64, 8)
-    patterns = {spec.mechanism: describe(shape, spec).patterns_per_head for spec in SPECS}
+    patterns = {spec.mechanism: layer_of(shape, spec).unit_costs().patterns_per_head for spec in SPECS}
     assert patterns["iha"] == 25
     assert patterns["multihead"] == 1
     assert patterns["differential"] == 2

@@ -8,7 +8,8 @@ import pytest
 from iha.accounting import AttentionShape, layer_flops
 from iha.accounting.show import count, markdown, size
 from iha.accounting.table import Question, answer
-from iha.layers.schedule import MECHANISMS, LayerSpec
+from iha.layers.mechanisms import MECHANISMS
+from iha.layers.schedule import LayerSpec
 
 PAGE = Path(__file__).parents[2] / "docs" / "accounting.md"
 PAPER = Question(AttentionShape(2560, 20), 8192)

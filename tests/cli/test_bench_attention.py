@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from iha.cli.main import app
-from iha.layers.schedule import MECHANISMS
+from iha.layers.mechanisms import MECHANISMS
 
 runner = CliRunner()
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from iha.layers.interleaved import InterleavedHeadAttention
-from iha.layers.schedule import MECHANISMS, LayerSpec, flop_matched_window, local_and_global, named_schedule, repeated
+from iha.layers.mechanisms import MECHANISMS
+from iha.layers.schedule import LayerSpec, flop_matched_window, is_global, named_schedule, repeated, with_global_layers
 
 
 def test_global_and_local_share_the_pattern() -> None:
@@ -29,23 +30,27 @@ def test_a_spec_is_plain_data() -> None:
     assert asdict(LayerSpec("iha", 64, 2)) == {"mechanism": "iha", "window": 64, "num_pseudo_heads": 2}
     assert named_schedule("global", 3) == (LayerSpec(),) * 3
     assert named_schedule("talking_heads", 2) == (LayerSpec("talking_heads"),) * 2
-    assert (
-        local_and_global(LayerSpec("differential", 8), 4, local_layers=1)
-        == (
-            LayerSpec("differential", 8),
-            LayerSpec(),
-        )
-        * 2
-    )
+    local = LayerSpec("differential", 8)
+    assert with_global_layers((local,) * 4, global_every=2) == (local, LayerSpec()) * 2
+    assert with_global_layers((local,) * 4, global_every=None) == (local,) * 4
+
+
+def test_older_names_become_todays() -> None:
+    assert LayerSpec("mha", 3) == LayerSpec("multihead", 3)
+    assert named_schedule("mha", 2) == named_schedule("global", 2)
+
+
+def test_the_fifth_layer_is_global() -> None:
+    assert [layer for layer in range(12) if is_global(layer)] == [4, 9]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_mechanism_can_be_built_and_run(mechanism: str) -> None:
     layer = LayerSpec(mechanism, window=4).build(16, 4, depth=2, num_kv_heads=2, bias=True)
-    assert isinstance(layer, MECHANISMS[mechanism])
+    assert type(layer) is MECHANISMS[mechanism].layer
     assert layer.window == 4
     assert layer(torch.randn(2, 6, 16)).shape == (2, 6, 16)
-    if mechanism in ("differential", "multi_token"):
+    if MECHANISMS[mechanism].knows_depth:
         assert layer.depth == 2
 
 
@@ -60,9 +65,12 @@ def test_own_arguments_are_passed_on() -> None:
     ("make", "named"),
     [
         (lambda: LayerSpec("mamba"), "mamba"),
-        (lambda: LayerSpec(window=0), "0"),
+        (lambda: LayerSpec(window=0), "window .* got 0"),
+        (lambda: LayerSpec(window=2.5), "window .* got 2.5"),
+        (lambda: LayerSpec(window=True), "window .* got True"),
+        (lambda: LayerSpec(["iha"]), "iha"),
         (lambda: LayerSpec("multihead", num_pseudo_heads=2), "num_pseudo_heads=2"),
-        (lambda: LayerSpec("iha", num_pseudo_heads=0), "num_pseudo_heads=0"),
+        (lambda: LayerSpec("iha", num_pseudo_heads=0), "num_pseudo_heads .* got 0"),
         (lambda: flop_matched_window(100, 8), "100 tokens, 8"),
         (lambda: flop_matched_window(100, 0), "0"),
         (lambda: named_schedule("local", 5), "local"),
@@ -70,7 +78,7 @@ def test_own_arguments_are_passed_on() -> None:
         (lambda: named_schedule("global_local", 5, window=-1), "-1"),
         (lambda: repeated((LayerSpec(),), 0), "0"),
         (lambda: repeated((), 3), "no layer"),
-        (lambda: local_and_global(LayerSpec(), 5, local_layers=-1), "-1"),
+        (lambda: with_global_layers((LayerSpec(),), global_every=0), "0"),
     ],
 )
 def test_bad_schedules_are_named(make, named: str) -> None:  # type: ignore[no-untyped-def]

@@ -8,7 +8,8 @@ import torch
 from iha.accounting.matching import matched_window
 from iha.accounting.measure import allocated, best_seconds
 from iha.accounting.mechanisms import AttentionShape
-from iha.layers.schedule import MECHANISMS, LayerSpec
+from iha.layers.mechanisms import MECHANISMS
+from iha.layers.schedule import LayerSpec
 
 PARTS = ("attention", "mixing")  # the projections are everybody's
 
@@ -46,10 +47,10 @@ def layer_costs(
 
 
 def _specs(shape: AttentionShape, N: int, P: int) -> Iterator[tuple[str, LayerSpec]]:
-    for name in MECHANISMS:
-        pseudo_heads = P if name == "iha" else 1
+    for name, mechanism in MECHANISMS.items():
+        pseudo_heads = P if mechanism.has_pseudo_heads else 1
         yield "equal N", LayerSpec(name, None, pseudo_heads)
-        if name == "multihead":
+        if name == LayerSpec().mechanism:
             continue
 
         def with_window(window: int, name: str = name, pseudo_heads: int = pseudo_heads) -> tuple[LayerSpec]:

@@ -6,25 +6,31 @@ from fractions import Fraction
 from typing import Any
 
 from iha.accounting.cache_bytes import layer_cache_bytes, schedule_cache_bytes
-from iha.accounting.flops import Flops, kernel_flops, layer_flops, ratio_to_global, schedule_flops
+from iha.accounting.flops import (
+    kernel_flops,
+    layer_flops,
+    layer_parameters,
+    ratio_to_global,
+    schedule_flops,
+    schedule_parameters,
+)
 from iha.accounting.matching import MatchedWindow, matched_window
-from iha.accounting.mechanisms import AttentionShape, describe
-from iha.accounting.pairs import CONVENTIONS
-from iha.accounting.parameters import Parameters, layer_parameters, schedule_parameters
+from iha.accounting.mechanisms import AttentionShape, layer_of
+from iha.layers.costs import Flops, Parameters
+from iha.layers.mechanisms import MECHANISMS
 from iha.layers.schedule import (
-    LOCAL_LAYERS,
+    GLOBAL_EVERY,
     LOCAL_WINDOW,
-    MECHANISMS,
     LayerSpec,
     Schedule,
     flop_matched_window,
-    local_and_global,
     named_schedule,
 )
+from iha.ops.pairs import CONVENTIONS
 
 SCHEDULES = ("global", "global_local", "iha", "talking_heads", "differential")  # those of the paper's experiments
 EVERYTHING = ("projections", "mixing", "attention")
-_PATTERN = LOCAL_LAYERS + 1
+_PATTERN = GLOBAL_EVERY
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class Question:
     ) -> MatchedWindow:
         # For the pattern once: with a target of 1 the depth does not matter, and 3/5 is said of the pattern.
         def schedule(window: int) -> Schedule:
-            return local_and_global(LayerSpec("iha", window, self.num_pseudo_heads), _PATTERN)
+            return named_schedule("iha", _PATTERN, num_pseudo_heads=self.num_pseudo_heads, window=window)
 
         return matched_window(
             self.shape, self.num_tokens, schedule, convention=convention, target=target, parts=parts
@@ -142,21 +148,22 @@ def _specs(question: Question, window: int) -> Iterator[LayerSpec]:
     yield LayerSpec("iha", None, P)
     yield LayerSpec("iha", window, P)
     for name in MECHANISMS:
-        if name in ("multihead", "iha"):
-            continue
         spec = LayerSpec(name)
-        if name in ("differential", "multi_token") and _refuses(question.shape, spec):
+        if name == LayerSpec().mechanism or spec.is_interleaved:
+            continue
+        if _refuses(question.shape, spec):
             continue  # pairs of heads: not with these numbers of them
         yield spec
-        if name == "simplicial":  # all pairs of tokens is for short sequences; what global attention's price buys
-            single = matched_window(question.shape, question.num_tokens, lambda w: (LayerSpec("simplicial", w),))
+        if not layer_of(question.shape, spec).unit_costs().attention_per_pair:
+            # Pairs of tokens only: all of them is for short sequences. What global attention's price buys:
+            single = matched_window(question.shape, question.num_tokens, lambda w: (replace(spec, window=w),))  # noqa: B023
             yield replace(spec, window=single.window)
 
 
 def _refuses(shape: AttentionShape, spec: LayerSpec) -> bool:
-    describe(shape, LayerSpec())  # what no mechanism takes is the caller's mistake
+    layer_of(shape, LayerSpec())  # what no mechanism takes is the caller's mistake
     try:
-        describe(shape, spec)
+        layer_of(shape, spec)
     except ValueError:
         return True
     return False
@@ -171,12 +178,12 @@ def _schedules(question: Question) -> tuple[str, ...]:
 
 def _layer_row(question: Question, spec: LayerSpec, baseline: Flops) -> LayerRow:
     shape, N, size = question.shape, question.num_tokens, question.element_size
-    mechanism, flops = describe(shape, spec), layer_flops(shape, spec, N)
+    layer, flops = layer_of(shape, spec), layer_flops(shape, spec, N)
     return LayerRow(
         spec.mechanism, spec.window, spec.num_pseudo_heads, layer_parameters(shape, spec), flops,
         (flops.attention + flops.mixing) / baseline.attention, kernel_flops(shape, spec, N),
         layer_cache_bytes(shape, spec, N, size), layer_cache_bytes(shape, spec, N, size, pseudo_heads=True),
-        mechanism.flash_obstacle, mechanism.patterns_per_head,
+        layer.flash_obstacle(), layer.unit_costs().patterns_per_head,
     )  # fmt: skip
 
 
@@ -193,7 +200,7 @@ def _schedule_row(question: Question, name: str, schedule: Schedule) -> Schedule
     kinds: dict[str, int] = {}
     for spec in schedule:
         reach = "global" if spec.window is None else f"window {spec.window}"
-        kind = f"{spec.mechanism}, {reach}" + (f", P = {spec.num_pseudo_heads}" if spec.mechanism == "iha" else "")
+        kind = f"{spec.mechanism}, {reach}" + (f", P = {spec.num_pseudo_heads}" if spec.is_interleaved else "")
         kinds[kind] = kinds.get(kind, 0) + 1
     return ScheduleRow(
         name, kinds, schedule_parameters(shape, schedule), schedule_flops(shape, schedule, N),

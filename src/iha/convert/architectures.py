@@ -3,8 +3,10 @@
 Tensor names are the same on both sides, so configurations are all there is to translate.
 """
 
+from dataclasses import asdict
 from typing import Any
 
+from iha.layers.schedule import LayerSpec, is_global
 from iha.models.configuration import ROPE_TYPES, IHAConfig
 
 ARCHITECTURES = {
@@ -60,9 +62,7 @@ def to_iha(
             f"num_pseudo_heads must be at least 1, one number or one for each of {L} layers: {num_pseudo_heads}"
         )
     layer_schedule = [
-        {"mechanism": "iha", "window": window, "num_pseudo_heads": pseudo_heads[index]}
-        if index in chosen
-        else {"mechanism": "multihead", "window": window, "num_pseudo_heads": 1}
+        asdict(LayerSpec("iha", window, pseudo_heads[index]) if index in chosen else LayerSpec(window=window))
         for index, window in enumerate(_windows(source))
     ]
     bias = True if model_type == "qwen2" else bool(getattr(source, "attention_bias", False))
@@ -87,10 +87,9 @@ def to_iha(
 
 def from_iha(config: IHAConfig) -> dict[str, Any]:
     """A config.json of the plain architecture that this configuration is, mixing left aside."""
-    assert config.layer_schedule is not None
     if not config.gated_mlp:
         raise ValueError("gated_mlp=False: none of the known architectures has a feed-forward without a gate")
-    windows = [layer["window"] for layer in config.layer_schedule]
+    windows = [spec.window for spec in config.layers]
     if len(set(windows) - {None}) > 1:
         raise ValueError(f"windows of several sizes cannot be exported: {windows}")
     model_type = (config.converted_from or {}).get("model_type") or _plain_type(config, windows)
@@ -137,7 +136,7 @@ def _chosen(layers: list[int] | None, schedule: str, L: int) -> set[int]:
     if schedule not in ("all", "4:1"):
         raise ValueError(f"schedule must be 'all' or '4:1', got {schedule!r}")
     if layers is None:
-        return {index for index in range(L) if schedule == "all" or index % 5 != 4}
+        return {index for index in range(L) if schedule == "all" or not is_global(index)}
     if wrong := [index for index in layers if not 0 <= index < L]:
         raise ValueError(f"the model has layers 0 to {L - 1}, there is no layer {wrong[0]}")
     return set(layers)

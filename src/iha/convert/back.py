@@ -21,6 +21,7 @@ from iha.convert.checkpoint import (
     write_shards,
 )
 from iha.convert.forward import _MIXING
+from iha.layers.schedule import LayerSpec
 from iha.models import IHAConfig, IHAForCausalLM
 
 
@@ -35,9 +36,9 @@ def export(source: str | os.PathLike, destination: str | os.PathLike) -> dict:
             f"{checkpoint.directory} is no IHA checkpoint: model_type {checkpoint.config.get('model_type')!r}"
         )
     config = IHAConfig(**{k: v for k, v in checkpoint.config.items() if k not in ("model_type", "auto_map")})
-    for index, layer in enumerate(config.layer_schedule or []):
-        if layer["mechanism"] not in ("iha", "multihead"):
-            raise ValueError(f"layer {index} is {layer['mechanism']}, which no plain architecture computes")
+    for index, spec in enumerate(config.layers):
+        if not spec.is_interleaved and spec.mechanism != LayerSpec().mechanism:
+            raise ValueError(f"layer {index} is {spec.mechanism}, which no plain architecture computes")
     raw = from_iha(config)
     with torch.device("meta"):
         model = IHAForCausalLM(config)

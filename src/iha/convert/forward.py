@@ -111,15 +111,14 @@ def _converted(checkpoint: Checkpoint, config: IHAConfig, seed: int) -> Iterator
 
 
 def _mixing(config: IHAConfig, layer_idx: int, seed: int, dtype: torch.dtype) -> dict[str, Tensor]:
-    assert config.layer_schedule is not None
-    layer = config.layer_schedule[layer_idx]
-    if layer["mechanism"] != "iha":
+    spec = config.layers[layer_idx]
+    if not spec.is_interleaved:
         return {}
     H, G = config.num_attention_heads, config.num_key_value_heads
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed * 1_000_003 + layer_idx)
         fresh = InterleavedHeadAttention(
-            H, H, layer["num_pseudo_heads"], num_kv_heads=G, head_dim=1, init="warm_start",
+            H, H, spec.num_pseudo_heads, num_kv_heads=G, head_dim=1, init="warm_start",
             causal=config.causal, collapse=config.collapse,  # type: ignore[arg-type]
         )  # fmt: skip
     prefix = f"model.layers.{layer_idx}.self_attn."
@@ -128,13 +127,13 @@ def _mixing(config: IHAConfig, layer_idx: int, seed: int, dtype: torch.dtype) ->
 
 def summary(config: IHAConfig) -> dict[str, Any]:
     """What was done, in numbers."""
-    schedule = config.layer_schedule or []
+    schedule = config.layers
     added = (_mixing(config, index, 0, torch.float32) for index in range(len(schedule)))
     return {
         "model_type": config.model_type,
         "converted_from": (config.converted_from or {}).get("model_type"),
         "layers": len(schedule),
-        "iha_layers": sum(layer["mechanism"] == "iha" for layer in schedule),
+        "iha_layers": sum(spec.is_interleaved for spec in schedule),
         "pseudo_heads": config.num_pseudo_heads,
         "mixing_parameters": sum(t.numel() for tensors in added for t in tensors.values()),
     }

@@ -10,14 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from iha.layers.cache import KVCache
+from iha.layers.costs import StatesItsCosts
 from iha.ops.checks import CAUSALITIES
 from iha.ops.visibility import Causality, Visibility
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(StatesItsCosts, nn.Module):
     """Drop-in self-attention: (B, N, embed_dim) to (B, N, embed_dim)."""
 
     num_pseudo_heads: int = 1  # P; only IHA has more
+    has_pseudo_heads: bool = False  # whether the layer takes num_pseudo_heads
+    knows_depth: bool = False  # whether the layer takes `depth`, its index in the model
 
     def __init__(
         self,
@@ -43,13 +46,13 @@ class SelfAttention(nn.Module):
         if rope_theta is not None and self.head_dim % 2:
             raise ValueError(f"RoPE turns pairs of features: head_dim must be even, got {self.head_dim}")
         self.causal, self.window, self.rope_theta = causal, window, rope_theta
+        out_bias = bias if out_bias is None else out_bias
+        self.has_bias, self.has_out_bias, self.has_qk_norm = bias, out_bias, qk_norm_eps is not None
         options: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
         self.q_proj = nn.Linear(embed_dim, num_heads * self.head_dim, **options)
         self.k_proj = nn.Linear(embed_dim, num_kv_heads * self.head_dim, **options)
         self.v_proj = nn.Linear(embed_dim, num_kv_heads * self.head_dim, **options)
-        self.o_proj = nn.Linear(
-            num_heads * self.head_dim, embed_dim, bias if out_bias is None else out_bias, device=device, dtype=dtype
-        )
+        self.o_proj = nn.Linear(num_heads * self.head_dim, embed_dim, out_bias, device=device, dtype=dtype)
         # QK-norm (Qwen3 and others): each head's query and key, of width D, normalised before RoPE.
         self.q_norm, self.k_norm = (
             None if qk_norm_eps is None else nn.RMSNorm(self.head_dim, qk_norm_eps, device=device, dtype=dtype)

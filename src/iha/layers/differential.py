@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from iha.layers.costs import UnitCosts
 from iha.layers.multihead import MultiHeadAttention
 from iha.ops.differential import differential_attention, lambda_from, lambda_init_at
 
@@ -20,6 +21,8 @@ class DifferentialAttention(MultiHeadAttention):
         depth: the layer's index in its model, from 0; lambda_init = 0.8 - 0.6·exp(-0.3·depth).
         options: as for `iha.InterleavedHeadAttention`.
     """
+
+    knows_depth = True
 
     def __init__(self, embed_dim: int, num_heads: int, *, depth: int = 0, **options: Any) -> None:
         super().__init__(embed_dim, num_heads, **options)
@@ -57,6 +60,15 @@ class DifferentialAttention(MultiHeadAttention):
     def num_mixing_parameters(self) -> int:
         """By formula: four lambda vectors of D and a norm weight of 2D."""
         return 6 * self.head_dim
+
+    @property
+    def kernel_width(self) -> int:
+        return 2 * self.head_dim
+
+    def unit_costs(self) -> UnitCosts:
+        """Values are 2D wide. Kernels want keys of the same width, so they get D zeros more."""
+        DH = self.head_dim * self.num_heads
+        return UnitCosts(attention_per_pair=6 * DH, patterns_per_head=2, kernel_per_pair=8 * DH)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, depth={self.depth}"

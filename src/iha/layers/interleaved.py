@@ -1,9 +1,12 @@
 """Interleaved head attention as a layer."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
 from iha.layers.base import SelfAttention
+from iha.layers.costs import UnitCosts
 from iha.layers.initialisation import INITIALISATIONS
 from iha.ops.checks import ROPE_POSITIONS
 from iha.ops.dispatch import BACKENDS
@@ -30,6 +33,8 @@ class InterleavedHeadAttention(SelfAttention):
         init: of alpha and R by name, one of `INITIALISATIONS`. "warm_start" makes the layer compute exactly what
             multi-head attention with the same projections would, until it learns otherwise.
     """
+
+    has_pseudo_heads = True
 
     def __init__(
         self,
@@ -105,6 +110,11 @@ class InterleavedHeadAttention(SelfAttention):
         """By formula: H²P + 2G²P for alpha, plus HP (per head) or H²P (full) for R; 4H²P in the paper's case."""
         H, G, P = self.num_heads, self.num_kv_heads, self.num_pseudo_heads
         return H * H * P + 2 * G * G * P + (H * P if self.collapse_kind == "per_head" else H * H * P)
+
+    def unit_costs(self) -> UnitCosts:
+        """Each of P virtual queries per head sees P virtual keys per token; every mixing weight is used once per D."""
+        mixing = 2 * self.head_dim * self.num_mixing_parameters()
+        return replace(super().unit_costs(), patterns_per_head=self.num_pseudo_heads**2, mixing_per_token=mixing)
 
     def extra_repr(self) -> str:
         mixing = f"num_pseudo_heads={self.num_pseudo_heads}, rope_positions={self.rope_positions!r}"

@@ -1,10 +1,12 @@
 """Knocking-heads attention as a layer."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from iha.layers.costs import UnitCosts
 from iha.layers.multihead import MultiHeadAttention
 from iha.ops.knocking_heads import knock_linear, knock_mlp
 
@@ -54,6 +56,12 @@ class KnockingHeadsAttention(MultiHeadAttention):
     def num_mixing_parameters(self) -> int:
         """By formula: three D×D matrices, in either kind."""
         return 3 * self.head_dim**2
+
+    def unit_costs(self) -> UnitCosts:
+        """The MLP's three matrices act on G value heads; linear ones on H queries, G keys and G values."""
+        H, G = self.num_heads, self.num_kv_heads
+        matrices = 3 * G if self.kind == "mlp" else H + 2 * G
+        return replace(super().unit_costs(), mixing_per_token=2 * self.head_dim**2 * matrices)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, kind={self.kind!r}"

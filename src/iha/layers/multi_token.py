@@ -1,5 +1,6 @@
 """Multi-token attention as a layer."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor, nn
 
 from iha.layers.base import SelfAttention
 from iha.layers.cache import KVCache
+from iha.layers.costs import UnitCosts
 from iha.ops.differential import lambda_init_at
 from iha.ops.multi_token import group_norm, multi_token_attention
 
@@ -22,6 +24,10 @@ class MultiTokenAttention(SelfAttention):
         chunk: queries computed at once; None bounds a block's logits to 16 MiB. Changes memory, not results.
         options: as for `iha.InterleavedHeadAttention`, without `backend`.
     """
+
+    knows_depth = True
+    cache_obstacle = "multi-token attention has no cache: its rows need the queries before them, too"
+    kernel_obstacle = "its logits are convolved over queries and keys before the softmax"
 
     def __init__(
         self,
@@ -69,7 +75,7 @@ class MultiTokenAttention(SelfAttention):
         cache: KVCache | None = None,
     ) -> Tensor:
         if cache is not None:
-            raise ValueError("multi-token attention has no cache: its rows need the queries before them, too")
+            raise ValueError(self.cache_obstacle)
         return super().forward(x, key_padding_mask=key_padding_mask, document_ids=document_ids)
 
     def attend(
@@ -86,6 +92,13 @@ class MultiTokenAttention(SelfAttention):
         norm = 0 if self.norm_weight is None else self.head_dim
         _, cq, ck = self.key_query_kernel.shape
         return self.num_heads * (cq * ck + self.head_kernel.shape[1]) + norm
+
+    def unit_costs(self) -> UnitCosts:
+        """For each (query, key) and head, cq·ck taps of the convolution and ch heads of its group."""
+        _, cq, ck = self.key_query_kernel.shape
+        ch = self.head_kernel.shape[1]
+        mixing = 2 * self.num_heads * (cq * ck + ch)
+        return replace(super().unit_costs(), patterns_per_head=ch, mixing_per_pair=mixing)
 
     def extra_repr(self) -> str:
         _, cq, ck = self.key_query_kernel.shape

@@ -29,7 +29,3 @@ class MultiHeadAttention(SelfAttention):
             q, k, v, causal=self.causal, window=self.window, rope_theta=self.rope_theta,
             key_padding_mask=key_padding_mask, document_ids=document_ids, backend=self.backend,
         )  # fmt: skip
-
-    def num_mixing_parameters(self) -> int:
-        """Beyond the four projections: none."""
-        return 0

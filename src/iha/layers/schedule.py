@@ -11,29 +11,11 @@ from typing import Any
 import torch
 
 from iha.layers.base import SelfAttention
-from iha.layers.differential import DifferentialAttention
-from iha.layers.interleaved import InterleavedHeadAttention
-from iha.layers.knocking_heads import KnockingHeadsAttention
-from iha.layers.multi_token import MultiTokenAttention
-from iha.layers.multihead import MultiHeadAttention
-from iha.layers.simplicial import SimplicialAttention
-from iha.layers.strassen import StrassenAttention
-from iha.layers.talking_heads import TalkingHeadsAttention
-from iha.ops.visibility import Causality
+from iha.layers.mechanisms import MECHANISMS, find_mechanism
+from iha.ops.visibility import Causality, Visibility
 
-MECHANISMS: dict[str, type[SelfAttention]] = {
-    "iha": InterleavedHeadAttention,
-    "multihead": MultiHeadAttention,
-    "talking_heads": TalkingHeadsAttention,
-    "differential": DifferentialAttention,
-    "simplicial": SimplicialAttention,
-    "knocking_heads": KnockingHeadsAttention,
-    "multi_token": MultiTokenAttention,
-    "strassen": StrassenAttention,
-}
 LOCAL_WINDOW = 512  # of the Global+Local baseline, in tokens
-LOCAL_LAYERS = 4  # to one global layer
-_KNOWS_ITS_DEPTH = ("differential", "multi_token")
+GLOBAL_EVERY = 5  # every fifth layer is global: four local layers to one
 
 
 @dataclass(frozen=True)
@@ -42,15 +24,24 @@ class LayerSpec:
 
     mechanism: str = "multihead"
     window: int | None = None  # in tokens, itself included; None is global
-    num_pseudo_heads: int = 1  # P, of "iha" only
+    num_pseudo_heads: int = 1  # P, of IHA only
 
     def __post_init__(self) -> None:
-        if self.mechanism not in MECHANISMS:
-            raise ValueError(f"mechanism must be one of {tuple(MECHANISMS)}, got {self.mechanism!r}")
-        if self.window is not None and self.window < 1:
-            raise ValueError(f"window must be at least 1 token or None, got {self.window}")
-        if self.num_pseudo_heads < 1 or (self.num_pseudo_heads > 1 and self.mechanism != "iha"):
+        mechanism = find_mechanism(self.mechanism)
+        object.__setattr__(self, "mechanism", mechanism.name)  # an older name becomes today's
+        for name, value in (("window", self.window), ("num_pseudo_heads", self.num_pseudo_heads)):
+            if not (value is None and name == "window") and (type(value) is not int or value < 1):
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if self.num_pseudo_heads > 1 and not mechanism.has_pseudo_heads:
             raise ValueError(f"num_pseudo_heads={self.num_pseudo_heads} cannot be with mechanism={self.mechanism!r}")
+
+    @property
+    def is_interleaved(self) -> bool:
+        """Whether the layer has mixing weights alpha and R."""
+        return find_mechanism(self.mechanism).has_pseudo_heads
+
+    def visibility(self, causal: Causality) -> Visibility:
+        return Visibility(causal, self.window, self.num_pseudo_heads)
 
     def build(
         self,
@@ -68,11 +59,12 @@ class LayerSpec:
         **own: Any,
     ) -> SelfAttention:
         """The layer, at this depth of its model (from 0). `own` are arguments that only this mechanism has."""
-        if self.mechanism == "iha":
+        mechanism = find_mechanism(self.mechanism)
+        if mechanism.has_pseudo_heads:
             own["num_pseudo_heads"] = self.num_pseudo_heads
-        if self.mechanism in _KNOWS_ITS_DEPTH:
+        if mechanism.knows_depth:
             own.setdefault("depth", depth)
-        return MECHANISMS[self.mechanism](
+        return mechanism.layer(
             embed_dim, num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, bias=bias, causal=causal,
             window=self.window, rope_theta=rope_theta, device=device, dtype=dtype, **own,
         )  # fmt: skip
@@ -90,11 +82,16 @@ def repeated(pattern: Schedule, depth: int) -> Schedule:
     return tuple(pattern[layer % len(pattern)] for layer in range(depth))
 
 
-def local_and_global(local: LayerSpec, depth: int, local_layers: int = LOCAL_LAYERS) -> Schedule:
-    """So many local layers, then one global multi-head layer, repeated."""
-    if local_layers < 0:
-        raise ValueError(f"local_layers must be at least 0, got {local_layers}")
-    return repeated((local,) * local_layers + (LayerSpec(),), depth)
+def is_global(layer: int, global_every: int | None = GLOBAL_EVERY) -> bool:
+    """Whether the layer of this index is the global one of its pattern; with None, none is."""
+    return global_every is not None and layer % global_every == global_every - 1
+
+
+def with_global_layers(local: Schedule, global_every: int | None = GLOBAL_EVERY) -> Schedule:
+    """These layers, with global multi-head attention in the place of every so-manieth."""
+    if global_every is not None and global_every < 1:
+        raise ValueError(f"global_every must be at least 1 layer or None, got {global_every}")
+    return tuple(LayerSpec() if is_global(index, global_every) else spec for index, spec in enumerate(local))
 
 
 def flop_matched_window(num_tokens: int, num_pseudo_heads: int) -> int:
@@ -117,13 +114,17 @@ def named_schedule(
 ) -> Schedule:
     """The paper's models by name: "global", "global_local", "iha"; or a mechanism, then in every layer and global."""
     if name == "global_local":
-        return local_and_global(LayerSpec(window=LOCAL_WINDOW if window is None else window), depth)
+        return with_global_layers(repeated((LayerSpec(window=LOCAL_WINDOW if window is None else window),), depth))
     if name == "iha":
         if window is None:
             if num_tokens is None:
                 raise ValueError("schedule 'iha' needs num_tokens, for W = N/(2P²), or a window")
             window = flop_matched_window(num_tokens, num_pseudo_heads)
-        return local_and_global(LayerSpec("iha", window, num_pseudo_heads), depth)
-    if name != "global" and name not in MECHANISMS:
-        raise ValueError(f"schedule must be one of {('global', 'global_local', *MECHANISMS)}, got {name!r}")
-    return repeated((LayerSpec("multihead" if name == "global" else name, window),), depth)
+        return with_global_layers(repeated((LayerSpec("iha", window, num_pseudo_heads),), depth))
+    if name == "global":
+        return repeated((LayerSpec(window=window),), depth)
+    try:
+        mechanism = find_mechanism(name)
+    except ValueError:
+        raise ValueError(f"schedule must be one of {('global', 'global_local', *MECHANISMS)}, got {name!r}") from None
+    return repeated((LayerSpec(mechanism.name, window),), depth)

@@ -1,11 +1,15 @@
 """2-simplicial attention as a layer."""
 
+from fractions import Fraction
 from typing import Any
 
 from torch import Tensor, nn
 
 from iha.layers.base import SelfAttention
+from iha.layers.costs import UnitCosts
+from iha.ops.pairs import seen_by
 from iha.ops.simplicial import Window, simplicial_attention, windows_of
+from iha.ops.visibility import Visibility
 
 
 class PairAttention(SelfAttention):
@@ -13,6 +17,8 @@ class PairAttention(SelfAttention):
 
     Each key/value head is 2D wide, the first set's features before the second's, in the cache too.
     """
+
+    key_value_sets = 2
 
     def __init__(self, embed_dim: int, num_heads: int, **options: Any) -> None:
         super().__init__(embed_dim, num_heads, **options)
@@ -32,10 +38,6 @@ class PairAttention(SelfAttention):
             q, k = self.q_norm(q), self.k_norm(k)
         return q, k.flatten(-2), v.flatten(-2)
 
-    def num_mixing_parameters(self) -> int:
-        """Beyond the four projections: none. `k_proj` and `v_proj` are twice as wide as multi-head attention's."""
-        return 0
-
 
 class SimplicialAttention(PairAttention):
     """Self-attention to pairs of tokens by trilinear logits (Clift et al. 2019, Roy et al. 2025).
@@ -48,6 +50,8 @@ class SimplicialAttention(PairAttention):
         options: as for `iha.InterleavedHeadAttention`, without `backend` and RoPE: a trilinear form does not become a
             function of relative positions when its factors are rotated.
     """
+
+    kernel_obstacle = "a query attends to pairs of tokens: logits of three factors"
 
     def __init__(
         self,
@@ -75,6 +79,19 @@ class SimplicialAttention(PairAttention):
             q, k1, k2 + self.key_offset, v1, v2 + self.value_offset, causal=self.causal, window=self.windows,
             key_padding_mask=key_padding_mask, document_ids=document_ids,
         )  # fmt: skip
+
+    def unit_costs(self) -> UnitCosts:
+        """The first keys and values weighted by the second: for each pair of keys what attention costs for one."""
+        return UnitCosts(0, patterns_per_head=1, attention_per_triple=4 * self.head_dim * self.num_heads)
+
+    def triples(self, num_tokens: int, convention: str) -> Fraction:
+        if self.windows[0] == self.windows[1]:
+            return super().triples(num_tokens, convention)
+        if convention != "exact":
+            raise ValueError(f"two windows {self.windows} are counted exactly only, not by convention={convention!r}")
+        rules = [Visibility(self.causal, w).clipped(num_tokens) for w in self.windows]
+        seen = ([seen_by(rule, i, num_tokens) for rule in rules] for i in range(num_tokens))
+        return Fraction(sum(first * second for first, second in seen))
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, windows={self.windows}"

@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
+from iha.layers.costs import UnitCosts
 from iha.layers.simplicial import PairAttention
 from iha.ops.strassen import strassen_attention
 
@@ -18,11 +19,21 @@ class StrassenAttention(PairAttention):
         options: as for `iha.InterleavedHeadAttention`, without `backend`.
     """
 
+    kernel_obstacle = "a query attends to pairs of tokens: products of N×N matrices"
+
     def __init__(self, embed_dim: int, num_heads: int, *, chunk: int | None = None, **options: Any) -> None:
         super().__init__(embed_dim, num_heads, **options)
         if chunk is not None and chunk < 1:
             raise ValueError(f"chunk must be at least 1 query or None, got {chunk}")
         self.chunk = chunk
+
+    def unit_costs(self) -> UnitCosts:
+        """Per pair q·k1, q·k2 and the last contraction; per pair of keys k1·k2; and D + 1 products of N×N matrices."""
+        D, H = self.head_dim, self.num_heads
+        return UnitCosts(
+            attention_per_pair=4 * D * H + 2 * (D + 1) * H, patterns_per_head=1,
+            attention_per_triple=2 * (D + 1) * H, attention_per_key_pair=2 * D * H,
+        )  # fmt: skip
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None

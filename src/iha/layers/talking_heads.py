@@ -1,11 +1,13 @@
 """Talking-heads attention as a layer."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from iha.layers.base import SelfAttention
+from iha.layers.costs import UnitCosts
 from iha.ops.talking_heads import talking_heads_attention
 
 INITS = ("identity", "random")
@@ -20,6 +22,8 @@ class TalkingHeadsAttention(SelfAttention):
         chunk: queries computed at once; None bounds a block's logits to 16 MiB. Changes memory, not results.
         options: as for `iha.InterleavedHeadAttention`. There is no `backend`: no fused kernel does this.
     """
+
+    kernel_obstacle = "every row's logits of all heads meet before the softmax"
 
     def __init__(
         self, embed_dim: int, num_heads: int, *, init: str = "identity", chunk: int | None = None, **options: Any
@@ -54,6 +58,11 @@ class TalkingHeadsAttention(SelfAttention):
     def num_mixing_parameters(self) -> int:
         """By formula: 2H²."""
         return 2 * self.num_heads**2
+
+    def unit_costs(self) -> UnitCosts:
+        """Two H×H mixes for each (query, key)."""
+        H = self.num_heads
+        return replace(super().unit_costs(), patterns_per_head=H, mixing_per_pair=4 * H * H)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, init={self.init!r}"

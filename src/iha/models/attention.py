@@ -16,7 +16,7 @@ from iha.layers.interleaved import InterleavedHeadAttention
 from iha.layers.multihead import MultiHeadAttention
 from iha.layers.talking_heads import TalkingHeadsAttention
 from iha.models.configuration import IHAConfig
-from iha.models.context import Context, rotary_stride
+from iha.models.context import Context
 from iha.ops.decoding import (
     FoldedMixing,
     decode_interleaved,
@@ -38,7 +38,7 @@ class CachedAttention(SelfAttention):
     """A layer's attention inside the model; the mechanism is the next base class."""
 
     layer_idx: int
-    stride: int  # see rotary_stride
+    stride: int  # see IHAConfig.rotary_stride
 
     def forward(  # type: ignore[override]
         self, x: Tensor, context: Context, cache: Cache | None = None
@@ -190,26 +190,25 @@ MECHANISMS: dict[str, type[CachedAttention]] = {
 
 def build_attention(config: IHAConfig, layer_idx: int) -> CachedAttention:
     """The attention of one layer, as the schedule says."""
-    assert config.layer_schedule is not None
-    layer = config.layer_schedule[layer_idx]
+    spec = config.layers[layer_idx]
     options: dict[str, Any] = {
         "num_kv_heads": config.num_key_value_heads,
         "head_dim": config.head_dim,
         "bias": config.attention_bias,
         "out_bias": config.attention_out_bias,
         "qk_norm_eps": config.rms_norm_eps if config.qk_norm else None,
-        "window": layer["window"],
+        "window": spec.window,
     }
-    if layer["mechanism"] == "iha":
+    if spec.is_interleaved:
         options |= {
-            "num_pseudo_heads": layer["num_pseudo_heads"],
+            "num_pseudo_heads": spec.num_pseudo_heads,
             "causal": config.causal,
             "rope_positions": config.rope_positions,
             "collapse": config.collapse,
             "init": config.mixing_init,
         }
-    if layer["mechanism"] == "differential":
+    if spec.mechanism == "differential":
         options["depth"] = layer_idx
-    attention = MECHANISMS[layer["mechanism"]](config.hidden_size, config.num_attention_heads, **options)
-    attention.layer_idx, attention.stride = layer_idx, rotary_stride(config, layer)
+    attention = MECHANISMS[spec.mechanism](config.hidden_size, config.num_attention_heads, **options)
+    attention.layer_idx, attention.stride = layer_idx, config.rotary_stride(spec)
     return attention

@@ -8,12 +8,12 @@ from transformers import PreTrainedConfig
 
 from iha.layers.initialisation import INITIALISATIONS
 from iha.layers.interleaved import COLLAPSES
-from iha.layers.schedule import LOCAL_WINDOW, LayerSpec, flop_matched_window
+from iha.layers.schedule import LOCAL_WINDOW, LayerSpec, Schedule, flop_matched_window, repeated, with_global_layers
 from iha.ops.checks import CAUSALITIES, ROPE_POSITIONS
 from iha.ops.visibility import Visibility
 
 ATTENTIONS = ("iha", "global", "global_local", "talking_heads", "differential")
-MECHANISMS = ("iha", "multihead", "talking_heads", "differential")  # of a single layer
+LAYER_MECHANISMS = ("iha", "multihead", "talking_heads", "differential")  # those that the model has been tested with
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")  # those whose angles are linear in the position
 
 
@@ -104,36 +104,45 @@ class IHAConfig(PreTrainedConfig):
             self.head_dim = self.hidden_size // self.num_attention_heads
         self._check_choices()
         if self.layer_schedule is None:
-            self.layer_schedule = self._schedule()
-        self._check_schedule(self.layer_schedule)
-        reaches = [_visibility(self, layer).reach_back for layer in self.layer_schedule]
+            self.layer_schedule = [asdict(spec) for spec in self._schedule()]
+        # As it is on disk, in today's names.
+        self.layer_schedule = [asdict(spec) for spec in self._checked(self.layer_schedule)]
+        reaches = [self._visibility(spec).reach_back for spec in self.layers]
         self.layer_types = ["full_attention" if reach is None else "sliding_attention" for reach in reaches]
         # One number for all local layers. A cache that keeps more than a layer can see does no harm.
         self.sliding_window = max((reach + 1 for reach in reaches if reach is not None), default=None)
         super().__post_init__(**kwargs)
         self.validate_architecture()  # `@strict` does it too, but hides a ValueError in an error of its own
 
+    @property
+    def layers(self) -> Schedule:
+        """`layer_schedule`, which is plain data for config.json, as the values that code works with."""
+        return tuple(LayerSpec(**layer) for layer in self.layer_schedule or [])
+
     def visibility(self, layer_idx: int) -> Visibility:
         """Which tokens a layer sees."""
-        assert self.layer_schedule is not None
-        return _visibility(self, self.layer_schedule[layer_idx])
+        return self._visibility(self.layers[layer_idx])
 
-    def _schedule(self) -> list[dict[str, Any]]:
+    def _visibility(self, spec: LayerSpec) -> Visibility:
+        return spec.visibility(self.causal if spec.is_interleaved else "virtual")  # type: ignore[arg-type]
+
+    def rotary_stride(self, spec: LayerSpec) -> int:
+        """How many positions RoPE moves on from token to token: P when pseudo-heads have positions of their own."""
+        return spec.num_pseudo_heads if self.rope_positions == "virtual" else 1
+
+    def _schedule(self) -> Schedule:
         L = self.num_hidden_layers
         pseudo_heads = self.num_pseudo_heads if isinstance(self.num_pseudo_heads, list) else [self.num_pseudo_heads] * L
         if len(pseudo_heads) != L:
             raise ValueError(f"num_pseudo_heads must be one number or {L}, one a layer; got {pseudo_heads}")
-        if self.attention in ("talking_heads", "differential", "global"):
-            mechanism = "multihead" if self.attention == "global" else self.attention
-            return [_layer(mechanism) for _ in range(L)]
-        local = "iha" if self.attention == "iha" else "multihead"
-        layers = []
-        for index, P in enumerate(pseudo_heads):
-            if self.global_every is not None and index % self.global_every == self.global_every - 1:
-                layers.append(_layer("multihead"))
-            else:
-                layers.append(_layer(local, self._window(P), P if local == "iha" else 1))
-        return layers
+        if self.attention == "global":
+            return repeated((LayerSpec(),), L)
+        if self.attention in ("iha", "global_local"):
+            with_alpha = self.attention == "iha"
+            local = (LayerSpec("iha", self._window(P), P) if with_alpha else LayerSpec(window=self._window(P))
+                     for P in pseudo_heads)  # fmt: skip
+            return with_global_layers(tuple(local), self.global_every)
+        return repeated((LayerSpec(self.attention),), L)
 
     def _window(self, P: int) -> int | None:
         if self.window == 0:
@@ -166,25 +175,32 @@ class IHAConfig(PreTrainedConfig):
                 f"window must be a number of tokens, None for the paper's or 0 for none, got {self.window}"
             )
 
-    def _check_schedule(self, schedule: list[dict[str, Any]]) -> None:
+    def _checked(self, schedule: list[dict[str, Any]]) -> Schedule:
         if len(schedule) != self.num_hidden_layers:
             raise ValueError(
                 f"layer_schedule has {len(schedule)} layers, num_hidden_layers is {self.num_hidden_layers}"
             )
+        specs = []
         for index, layer in enumerate(schedule):
-            if set(layer) != {"mechanism", "window", "num_pseudo_heads"} or layer["mechanism"] not in MECHANISMS:
+            if not isinstance(layer, dict) or set(layer) != {"mechanism", "window", "num_pseudo_heads"}:
                 raise ValueError(
-                    f"layer {index} of layer_schedule must be {{'mechanism': one of {MECHANISMS}, "
+                    f"layer {index} of layer_schedule must be {{'mechanism': one of {LAYER_MECHANISMS}, "
                     f"'window': int or None, 'num_pseudo_heads': int}}, got {layer}"
                 )
             try:
-                LayerSpec(**layer)
+                specs.append(LayerSpec(**layer))
             except ValueError as error:
                 raise ValueError(f"layer {index} of layer_schedule: {error}") from error
+            if specs[-1].mechanism not in LAYER_MECHANISMS:
+                raise ValueError(
+                    f"layer {index} of layer_schedule: mechanism must be one of {LAYER_MECHANISMS}, "
+                    f"got {specs[-1].mechanism!r}"
+                )
+        return tuple(specs)
 
     def validate_architecture(self) -> None:
         """Called by `@strict` on every new configuration."""
-        P = max(layer["num_pseudo_heads"] for layer in self.layer_schedule or [])
+        P = max(spec.num_pseudo_heads for spec in self.layers)
         if self.mixing_init == "warm_start" and self.rope_positions == "virtual" and P > 1:
             raise ValueError(
                 f"mixing_init='warm_start' cannot be exact with rope_positions='virtual' and {P} pseudo-heads: "
@@ -202,12 +218,3 @@ class IHAConfig(PreTrainedConfig):
             raise ValueError(f"rope_parameters: rope_type must be one of {ROPE_TYPES}, got {rope_type!r}")
         if (self.rope_parameters or {}).get("partial_rotary_factor", 1.0) != 1.0:
             raise ValueError("rope_parameters: partial_rotary_factor other than 1 is not supported")
-
-
-def _layer(mechanism: str, window: int | None = None, num_pseudo_heads: int = 1) -> dict[str, Any]:
-    return asdict(LayerSpec(mechanism, window, num_pseudo_heads))
-
-
-def _visibility(config: IHAConfig, layer: dict[str, Any]) -> Visibility:
-    causal = config.causal if layer["mechanism"] == "iha" else "virtual"
-    return Visibility(causal, layer["window"], layer["num_pseudo_heads"])  # type: ignore[arg-type]

@@ -36,7 +36,7 @@ class Context:
         padding: Tensor | None,
         document_ids: Tensor | None,
     ) -> "Context":
-        strides = {rotary_stride(config, layer) for layer in config.layer_schedule or []}
+        strides = {config.rotary_stride(spec) for spec in config.layers}
         tables = {P: widened(*rotary((positions * P).unsqueeze(-1))) for P in strides}
         offsets, decoding = {}, {}
         for P in strides - {1}:
@@ -62,9 +62,3 @@ class Context:
     def padding_at(self, first: int, length: int) -> Tensor | None:
         """Of the tokens from `first`, (B, length)."""
         return None if self.padding is None else self.padding[:, first : first + length]
-
-
-def rotary_stride(config: IHAConfig, layer: dict[str, Any]) -> int:
-    """How many positions RoPE moves on from token to token: P when pseudo-heads have positions of their own."""
-    virtual = layer["mechanism"] == "iha" and config.rope_positions == "virtual"
-    return layer["num_pseudo_heads"] if virtual else 1

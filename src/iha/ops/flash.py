@@ -21,21 +21,28 @@ def obstacle(
     num_keys: int,
 ) -> str | None:
     """Why flash-attn cannot do this case, or None."""
-    P, W = visibility.num_pseudo_heads, visibility.window
     if find_spec("flash_attn") is None:
         return "the package flash-attn is not installed (pip install 'iha[gpu]')"
     if device.type != "cuda":
         return f"flash-attn runs on CUDA, the tensors are on {device.type!r}"
     if dtype not in (torch.float16, torch.bfloat16):
         return f"flash-attn takes float16 and bfloat16, not {dtype}"
+    if reason := shape_obstacle(visibility, head_dim):
+        return reason
+    if masked and num_queries != num_keys:
+        return f"padding or documents with {num_queries} query tokens for {num_keys} keys; flash needs as many of each"
+    return None
+
+
+def shape_obstacle(visibility: Visibility, head_dim: int) -> str | None:
+    """Why no flash kernel computes this, on whatever machine, or None."""
+    P, W = visibility.num_pseudo_heads, visibility.window
     if head_dim > 256 or head_dim % 8:
         return f"flash-attn takes head widths up to 256 in steps of 8, not {head_dim}"
     if visibility.causal == "token" and P > 1:
-        return "causal='token' lets a pseudo-head see later ones of its own token, which no flash mask says"
+        return "causal='token' lets a pseudo-head see later ones of its own token; no flash mask can express that"
     if visibility.causal is None and W is not None and P > 1:
         return f"a two-sided window of {W} tokens starts at token boundaries, a flash window does not"
-    if per_sequence and num_queries != num_keys:
-        return f"padding or documents with {num_queries} query tokens for {num_keys} keys; flash needs as many of each"
     return None
 
 

@@ -25,6 +25,13 @@ def bounds(rule: Visibility, i: int) -> tuple[int, int | None]:
     return first, None if W is None else (n + W) * P
 
 
+def seen_by(rule: Visibility, i: int, num_tokens: int) -> int:
+    """How many virtual keys of N tokens virtual query i sees."""
+    first, last = bounds(rule, i)
+    M = num_tokens * rule.num_pseudo_heads
+    return (M if last is None else min(M, last)) - first
+
+
 def visible(rule: Visibility, num_tokens: int, order: int = 1) -> int:
     """Σ over virtual queries of c^order, c being how many virtual keys the query sees.
 
@@ -80,6 +87,15 @@ def touched(rule: Visibility, num_tokens: int, tile: tuple[int, int] = (128, 128
         last = M if last is None else min(M, last)
         total += (stop - start) * (min(M, -(-last // keys) * keys) - first // keys * keys)
     return total
+
+
+def kept(rule: Visibility, num_tokens: int) -> tuple[int, int]:
+    """(tokens, virtual keys) among the N seen that the next token can still look at: what a cache must keep."""
+    if num_tokens < 1:
+        raise ValueError(f"num_tokens must be at least 1, got {num_tokens}")
+    P = rule.num_pseudo_heads
+    first, _ = bounds(rule, num_tokens * P)  # of the next token's first pseudo-query
+    return num_tokens - first // P, num_tokens * P - first
 
 
 def _staircase(rows: int, reach: int, order: int) -> int:

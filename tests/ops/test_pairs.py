@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iha.accounting.pairs import bounds, counted, touched, visible
 from iha.layers.schedule import flop_matched_window
+from iha.ops.pairs import bounds, counted, touched, visible
 from iha.ops.visibility import Visibility
 
 rules = st.builds(

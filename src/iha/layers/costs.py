@@ -1,0 +1,153 @@
+"""What an attention layer costs, stated by the layer itself: parameters, FLOPs and cache bytes, by formula.
+
+FLOPs are those of matrix products, a multiplication and its addition counted as two. Softmax, norms, RoPE and products
+of two vectors feature by feature are left out, as `torch.utils.flop_counter` leaves them out. A backward pass costs
+twice the forward again; a flash kernel's, which computes the scores once more, 2.5 times.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from iha.ops import flash
+from iha.ops.pairs import counted, kept, touched
+from iha.ops.visibility import Causality, Visibility
+
+
+@dataclass(frozen=True)
+class Parameters:
+    projections: int
+    mixing: int  # whatever the mechanism adds to them
+
+    @property
+    def total(self) -> int:
+        return self.projections + self.mixing
+
+    def __add__(self, other: "Parameters") -> "Parameters":
+        return Parameters(self.projections + other.projections, self.mixing + other.mixing)
+
+
+@dataclass(frozen=True)
+class Flops:
+    projections: int  # to q, k and v, and of the output
+    mixing: int  # what the mechanism adds: alpha and R, mixed logits, convolutions, …
+    attention: int  # scores, and sums of values
+
+    @property
+    def total(self) -> int:
+        return self.projections + self.mixing + self.attention
+
+    def __add__(self, other: "Flops") -> "Flops":
+        return Flops(self.projections + other.projections, self.mixing + other.mixing, self.attention + other.attention)
+
+    def __mul__(self, times: int) -> "Flops":
+        return Flops(self.projections * times, self.mixing * times, self.attention * times)
+
+
+@dataclass(frozen=True)
+class UnitCosts:
+    """FLOPs per unit, all heads together: a token, a visible (query, key) pair, a visible triple (query, key, key)."""
+
+    attention_per_pair: int
+    patterns_per_head: int  # attention maps that one head's output combines
+    kernel_per_pair: int | None = None  # attention_per_pair as a flash kernel has to do it, where that is more
+    attention_per_triple: int = 0
+    attention_per_key_pair: int = 0  # (key, key), whatever the query
+    mixing_per_token: int = 0
+    mixing_per_pair: int = 0
+
+
+class StatesItsCosts:
+    """The part of `SelfAttention` that says what a layer costs. `accounting` adds it up over a schedule.
+
+    All numbers are of one forward pass over one sequence of N tokens.
+    """
+
+    embed_dim: int  # E
+    num_heads: int  # H
+    num_kv_heads: int  # G
+    head_dim: int  # D
+    causal: Causality
+    has_bias: bool  # of the projections to q, k and v
+    has_out_bias: bool
+    has_qk_norm: bool
+    key_value_sets: int = 1  # 2 where a query attends to pairs of tokens
+    cache_obstacle: str | None = None  # why the mechanism has no cache, or None
+    kernel_obstacle: str | None = None  # why no attention kernel computes it, or None
+
+    @property
+    def visibility(self) -> Visibility:
+        raise NotImplementedError
+
+    @property
+    def kernel_width(self) -> int:
+        """How wide a head is to an attention kernel."""
+        return self.head_dim
+
+    def num_mixing_parameters(self) -> int:
+        """By formula: what the mechanism adds to the projections."""
+        return 0
+
+    def num_parameters(self) -> Parameters:
+        E, queries, keys = self.embed_dim, self.num_heads * self.head_dim, self._key_features
+        biases = (queries + 2 * keys) * self.has_bias + E * self.has_out_bias
+        norms = 2 * self.head_dim * self.has_qk_norm
+        return Parameters(2 * E * (queries + keys) + biases + norms, self.num_mixing_parameters())
+
+    def unit_costs(self) -> UnitCosts:
+        """Of plain attention: a dot product of D with the key, D sums of the value, for each head."""
+        return UnitCosts(attention_per_pair=4 * self.head_dim * self.num_heads, patterns_per_head=1)
+
+    def flops(self, num_tokens: int, convention: str = "exact") -> Flops:
+        """What is needed: the pairs that the mask lets through, counted as `convention` says (`pairs.counted`)."""
+        unit, rule = self.unit_costs(), self.visibility
+        pairs = counted(rule, num_tokens, 1, convention)
+        attention = unit.attention_per_pair * pairs
+        if unit.attention_per_triple:
+            attention += unit.attention_per_triple * self.triples(num_tokens, convention)
+        if unit.attention_per_key_pair:
+            attention += unit.attention_per_key_pair * _key_pairs(rule, num_tokens, convention)
+        mixing = unit.mixing_per_token * num_tokens + unit.mixing_per_pair * pairs
+        return Flops(self._projection_flops * num_tokens, round(mixing), round(attention))
+
+    def triples(self, num_tokens: int, convention: str) -> Fraction:
+        """Visible (query, key, key), of mechanisms that attend to pairs of tokens."""
+        return counted(self.visibility, num_tokens, 2, convention)
+
+    def kernel_flops(self, num_tokens: int, tile: tuple[int, int] = (128, 128)) -> Flops | None:
+        """What a flash kernel executes: whole tiles, at the widths it can take; None where no such kernel exists."""
+        if self.flash_obstacle() is not None:
+            return None
+        unit = self.unit_costs()
+        per_pair = unit.kernel_per_pair or unit.attention_per_pair
+        attention = per_pair * touched(self.visibility, num_tokens, tile)
+        return Flops(self._projection_flops * num_tokens, unit.mixing_per_token * num_tokens, attention)
+
+    def flash_obstacle(self) -> str | None:
+        """Why no flash kernel computes this layer, or None."""
+        return self.kernel_obstacle or flash.shape_obstacle(self.visibility, self.kernel_width)
+
+    def cache_bytes(self, num_tokens: int, element_size: int = 2, *, pseudo_heads: bool = False) -> int | None:
+        """Of the keys and values cached after N tokens; None where there can be no cache.
+
+        `pseudo_heads`: if those were cached, as Algorithm 1 read literally would, and not the heads.
+        """
+        tokens, virtual_keys = kept(self.visibility, num_tokens)
+        if self.causal is None or self.cache_obstacle is not None:
+            return None
+        return 2 * (virtual_keys if pseudo_heads else tokens) * self._key_features * element_size
+
+    @property
+    def _key_features(self) -> int:
+        return self.num_kv_heads * self.head_dim * self.key_value_sets
+
+    @property
+    def _projection_flops(self) -> int:
+        """Per token. A bias is an addition only, and not counted."""
+        return 4 * self.embed_dim * (self.num_heads * self.head_dim + self._key_features)
+
+
+def _key_pairs(rule: Visibility, num_tokens: int, convention: str) -> Fraction:
+    """(key, key) pairs that some query sees both of: all of them, or those that fit into one window."""
+    W = rule.clipped(num_tokens).window
+    width = None if W is None else W if rule.causal is not None else 2 * W - 1
+    return counted(Visibility(None, width), num_tokens, 1, convention)

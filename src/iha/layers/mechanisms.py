@@ -1,0 +1,64 @@
+"""The one table of attention mechanisms. To add a mechanism, write its layer and add a row here."""
+
+from dataclasses import dataclass
+
+from iha.layers.base import SelfAttention
+from iha.layers.differential import DifferentialAttention
+from iha.layers.interleaved import InterleavedHeadAttention
+from iha.layers.knocking_heads import KnockingHeadsAttention
+from iha.layers.multi_token import MultiTokenAttention
+from iha.layers.multihead import MultiHeadAttention
+from iha.layers.simplicial import SimplicialAttention
+from iha.layers.strassen import StrassenAttention
+from iha.layers.talking_heads import TalkingHeadsAttention
+from iha.ops.dispatch import BACKENDS
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    name: str
+    layer: type[SelfAttention]
+    label: str  # in the paper's tables
+
+    @property
+    def knows_depth(self) -> bool:
+        """Whether the layer takes `depth`, its index in the model."""
+        return self.layer.knows_depth
+
+    @property
+    def can_be_cached(self) -> bool:
+        return self.layer.cache_obstacle is None
+
+    @property
+    def has_pseudo_heads(self) -> bool:
+        """Whether the layer takes `num_pseudo_heads`."""
+        return self.layer.has_pseudo_heads
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """What the layer's `backend` argument can be; () where no attention kernel computes the mechanism."""
+        return BACKENDS if self.layer.kernel_obstacle is None else ()
+
+
+MECHANISMS: dict[str, Mechanism] = {
+    mechanism.name: mechanism
+    for mechanism in (
+        Mechanism("iha", InterleavedHeadAttention, "IHA"),
+        Mechanism("multihead", MultiHeadAttention, "MHA"),
+        Mechanism("talking_heads", TalkingHeadsAttention, "Talking heads"),
+        Mechanism("differential", DifferentialAttention, "Differential"),
+        Mechanism("simplicial", SimplicialAttention, "2-simplicial"),
+        Mechanism("knocking_heads", KnockingHeadsAttention, "Knocking heads"),
+        Mechanism("multi_token", MultiTokenAttention, "Multi-token"),
+        Mechanism("strassen", StrassenAttention, "Strassen"),
+    )
+}
+_OLDER_NAMES = {"mha": "multihead"}  # in files, configurations and commands from before there was one table
+
+
+def find_mechanism(name: str) -> Mechanism:
+    """By its name, or by an older name of it."""
+    name = _OLDER_NAMES.get(name, name) if isinstance(name, str) else name
+    if not isinstance(name, str) or name not in MECHANISMS:
+        raise ValueError(f"mechanism must be one of {tuple(MECHANISMS)}, got {name!r}")
+    return MECHANISMS[name]

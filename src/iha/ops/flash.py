@@ -29,7 +29,7 @@ def obstacle(
         return f"flash-attn takes float16 and bfloat16, not {dtype}"
     if reason := shape_obstacle(visibility, head_dim):
         return reason
-    if masked and num_queries != num_keys:
+    if per_sequence and num_queries != num_keys:
         return f"padding or documents with {num_queries} query tokens for {num_keys} keys; flash needs as many of each"
     return None
 

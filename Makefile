@@ -9,7 +9,7 @@ MINUTES ?= 10
 # This keeps oneDNN below AMX; set the variable yourself to choose otherwise.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_FP16
 
-.PHONY: help install test test-all fuzz lint format reproduce bench clean
+.PHONY: help install test test-all fuzz lint format reproduce bench docs clean
 
 help:
 	@echo "make install    a virtual environment in $(VENV), everything pinned by constraints.txt"
@@ -18,6 +18,7 @@ help:
 	@echo "make fuzz       the hypothesis tests with new examples for MINUTES=$(MINUTES); prints what was tried"
 	@echo "make lint       ruff, mypy, codespell"
 	@echo "make reproduce  what the paper claims, checked; results in $(OUT)/"
+	@echo "make docs       the documentation site, in $(OUT)/site"
 	@echo "make bench      speed and memory, side by side; results in $(OUT)/"
 
 install: $(VENV)/.installed
@@ -51,6 +52,10 @@ reproduce: install
 	$(BIN)/iha verify --out $(OUT)/verify
 	$(BIN)/iha flops --out $(OUT)/flops
 	$(BIN)/iha synth binary --mechanisms mha,iha,simplicial --scale quick --out $(OUT)/synth
+
+docs: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs $(OUT)/site
 
 bench: install
 	$(BIN)/iha bench attention --out $(OUT)/bench

@@ -47,7 +47,7 @@ def interleaved_head_attention(
         causal: "virtual", i sees j <= i (Algorithm 1); "token", it sees all pseudo-heads of its own and earlier
             tokens; None, it sees everything.
         window: sliding window in tokens, itself included: under "virtual" i - j < window*P, under "token"
-            token(i) - token(j) < window, under None |token(i) - token(j)| < window.
+            token(i) - token(j) < window, under None abs(token(i) - token(j)) < window.
         rope_theta: base of RoPE (half-split convention); no RoPE when None.
         rope_positions: "virtual", position i; "token", position n.
         pseudo_rotary: for callers who keep rotary tables and rotated keys (models, decoding), instead of rope_theta: q

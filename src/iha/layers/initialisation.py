@@ -5,6 +5,7 @@ gets the per-head one on its block diagonal.
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -76,7 +77,8 @@ def warm_start(alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tens
         collapse.copy_(1 / P + _centred(torch.randn_like(collapse) / P))
 
 
-INITIALISATIONS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor, Causality], None]] = {
+Initialisation = Literal["identity", "random", "orthogonal", "one_hot", "warm_start"]
+INITIALISATIONS: dict[Initialisation, Callable[[Tensor, Tensor, Tensor, Tensor, Causality], None]] = {
     "identity": identity,
     "random": random,
     "orthogonal": orthogonal,

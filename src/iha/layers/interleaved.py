@@ -1,19 +1,21 @@
 """Interleaved head attention as a layer."""
 
 from dataclasses import replace
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from iha.layers.base import SelfAttention
 from iha.layers.costs import UnitCosts
-from iha.layers.initialisation import INITIALISATIONS
-from iha.ops.checks import ROPE_POSITIONS
-from iha.ops.dispatch import BACKENDS
+from iha.layers.initialisation import INITIALISATIONS, Initialisation
+from iha.ops.checks import ROPE_POSITIONS, RopePositions
+from iha.ops.dispatch import BACKENDS, Backend
 from iha.ops.interleaved import interleaved_head_attention
 from iha.ops.visibility import Causality
 
-COLLAPSES = ("per_head", "full")
+Collapse = Literal["per_head", "full"]
+COLLAPSES: tuple[Collapse, ...] = get_args(Collapse)
 
 
 class InterleavedHeadAttention(SelfAttention):
@@ -50,10 +52,10 @@ class InterleavedHeadAttention(SelfAttention):
         causal: Causality = "virtual",
         window: int | None = None,
         rope_theta: float | None = None,
-        rope_positions: str = "virtual",
-        collapse: str = "per_head",
-        init: str = "one_hot",
-        backend: str = "auto",
+        rope_positions: RopePositions = "virtual",
+        collapse: Collapse = "per_head",
+        init: Initialisation = "one_hot",
+        backend: Backend = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -74,7 +76,8 @@ class InterleavedHeadAttention(SelfAttention):
                 "the copies of a key would be turned apart; use rope_positions='token'"
             )
         self.num_pseudo_heads = num_pseudo_heads  # P
-        self.rope_positions, self.collapse_kind, self.init, self.backend = rope_positions, collapse, init, backend
+        self.rope_positions, self.collapse_kind, self.init = rope_positions, collapse, init
+        self.backend: str = backend
         H, G, P = self.num_heads, self.num_kv_heads, num_pseudo_heads
 
         def parameter(*shape: int) -> nn.Parameter:

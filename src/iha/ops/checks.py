@@ -1,6 +1,7 @@
 """Refusing bad input, with the offending value, before anything is computed."""
 
 import math
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -9,7 +10,8 @@ from iha.ops.dispatch import BACKENDS
 from iha.ops.masking import Masking
 
 CAUSALITIES = ("virtual", "token", None)
-ROPE_POSITIONS = ("virtual", "token")
+RopePositions = Literal["virtual", "token"]
+ROPE_POSITIONS: tuple[RopePositions, ...] = get_args(RopePositions)
 
 
 def check_tensors(

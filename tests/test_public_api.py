@@ -38,7 +38,7 @@ def test_the_layer_has_the_parameters_of_the_design():
 def _packages_loaded_by(code: str) -> set[str]:
     report = f"import sys; before = set(sys.modules); {code}; print(*(set(sys.modules) - before))"
     result = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True)
-    return {name.split(".")[0] for name in result.stdout.split()}
+    return {name.split(".")[0] for name in result.stdout.split()} - set(sys.stdlib_module_names)
 
 
 def test_import_is_lighter_than_torch():

@@ -1,0 +1,80 @@
+"""The model of a recipe."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from iha.models.configuration import IHAConfig
+from iha.models.modeling import IHAForCausalLM
+from iha.models.presets import preset
+from iha.train.recipe import Model, Recipe
+
+_KEPT = ("attention", "window", "num_pseudo_heads", "global_every", "layer_schedule")  # of a start from other weights
+
+
+def model_config(recipe: Recipe, vocabulary: int, end_id: int | None) -> IHAConfig:
+    """The configuration for a tokenizer of this many tokens: rounded up to a multiple of 64 unless the recipe says."""
+    model = recipe.model
+    fields: dict[str, Any] = {
+        "attention": model.attention, "max_position_embeddings": recipe.data.context, "bos_token_id": None,
+        "eos_token_id": end_id, "vocab_size": 64 * math.ceil(vocabulary / 64), **model.config,
+    }  # fmt: skip
+    if fields["vocab_size"] < vocabulary:
+        raise ValueError(f"model.config.vocab_size is {fields['vocab_size']}, the tokenizer has {vocabulary} tokens")
+    if model.init_from is not None:
+        return _continued(model, fields)
+    try:
+        return preset(model.preset, **fields) if model.preset else IHAConfig(**fields)
+    except TypeError as error:
+        raise ValueError(f"model.config: {error}") from error
+
+
+def build_model(recipe: Recipe, config: IHAConfig, device: torch.device | str = "cpu") -> IHAForCausalLM:
+    """Freshly initialised from the recipe's seed, or with the weights of `model.init_from`; float64 if so computed."""
+    if recipe.model.init_from is not None:
+        network = IHAForCausalLM.from_pretrained(recipe.model.init_from, config=config, dtype=torch.float32)
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(recipe.seed)
+            network = IHAForCausalLM(config)
+    network.config.use_cache = False
+    dtype = torch.float64 if recipe.parallel.precision == "float64" else torch.float32
+    return network.to(device=device, dtype=dtype)
+
+
+def mixing_parameters(model: nn.Module) -> set[str]:
+    """Names of what a mechanism adds to the projections: alpha and R, the matrices of talking heads, lambda."""
+    attentions = {name for name, _ in model.named_modules() if name.endswith("self_attn")}
+    return {name for name, _ in model.named_parameters() if name.rpartition(".")[0] in attentions}
+
+
+def _continued(model: Model, fields: dict[str, Any]) -> IHAConfig:
+    """The configuration of the weights to start from, at this recipe's length."""
+    if model.preset is not None:
+        raise ValueError("model.preset and model.init_from: the weights bring their own size, give one of them")
+    directory = Path(str(model.init_from))
+    if not (directory / "config.json").is_file():
+        raise ValueError(f"model.init_from: {directory} has no config.json; `iha export` and `iha convert` write one")
+    try:
+        before = IHAConfig.from_pretrained(directory)
+    except (OSError, TypeError) as error:
+        raise ValueError(f"model.init_from: {directory}: {error}") from error
+    if getattr(before, "model_type", None) != "iha":
+        raise ValueError(f"model.init_from: {directory} is a {before.model_type!r} model: run `iha convert` first")
+    if before.attention != model.attention:
+        raise ValueError(f"model.init_from: {directory} has attention {before.attention!r}, the recipe {model.attention!r}")
+    changed = {key: value for key, value in fields.items() if key not in ("vocab_size", "attention")}
+    if fields["vocab_size"] > before.vocab_size and "vocab_size" not in model.config:
+        raise ValueError(
+            f"model.init_from: {directory} has vocab_size {before.vocab_size}, too small for the tokenizer of the recipe"
+        )
+    settings = before.to_dict() | changed
+    if "layer_schedule" not in model.config and set(changed) & {"max_position_embeddings", *_KEPT}:
+        # The schedule follows from the length and the fields above, unless a conversion has set it layer by layer.
+        settings["layer_schedule"] = before.layer_schedule if before.converted_from else None
+    for derived in ("layer_types", "sliding_window", "model_type", "transformers_version", "architectures", "dtype"):
+        settings.pop(derived, None)
+    return IHAConfig(**settings)

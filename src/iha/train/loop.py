@@ -1,0 +1,252 @@
+"""The trainer: one recipe, one run directory, any number of processes, any number of sessions."""
+
+import logging
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from iha.models.modeling import IHAForCausalLM
+from iha.records import Progress, Record, locked, output_directory, read_record, silent, write_record
+from iha.train import state as training_state
+from iha.train.batches import Corpus, Prefetched
+from iha.train.build import build_model, model_config
+from iha.train.checkpoints import Checkpoints
+from iha.train.flops import peak_flops, training_flops
+from iha.train.metrics import Metrics
+from iha.train.objective import Objective
+from iha.train.optimise import build_optimiser, set_rate
+from iha.train.parallel import Processes, check_layout, parallelise, processes
+from iha.train.prepare import TOKENIZER, prepare
+from iha.train.recipe import Recipe, check_continues
+from iha.train.step import gradient, update
+from iha.train.tokenise import load_tokenizer
+from iha.train.validate import validation_losses
+
+log = logging.getLogger(__name__)
+RECORD, KIND = "run.json", "train-run"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Something measured every so many steps, and at the end, on the model as it is then, on every process."""
+
+    name: str
+    every: int
+    measure: Callable[[IHAForCausalLM, int], dict[str, float]]  # (model, step)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    finished: bool  # False: stopped by SIGTERM, with a checkpoint
+    step: int
+    results: dict[str, Any]
+
+
+def data_directory(recipe: Recipe, directory: Path) -> Path:
+    return Path(recipe.data.directory) if recipe.data.directory else directory / "data"
+
+
+def train(
+    recipe: Recipe,
+    directory: Path,
+    *,
+    command: str = "iha train",
+    evaluations: Sequence[Evaluation] = (),
+    workers: int = 1,
+    progress: Progress = silent,
+) -> Outcome:
+    """Train, or go on with what `directory` holds. ValueError for anything that the user can mend."""
+    with processes() as group, ExitStack() as stack:
+        check_layout(recipe, group.world)
+        group.by_first(lambda: stack.enter_context(_run_directory(recipe, directory)))
+        shards = data_directory(recipe, directory)
+        group.by_first(lambda: prepare(recipe.data, shards, seed=recipe.seed, workers=workers, progress=progress) and None)
+        return _Run(recipe, directory, shards, group, evaluations).train(command, progress)
+
+
+class _Run:
+    def __init__(
+        self, recipe: Recipe, directory: Path, shards: Path, group: Processes, evaluations: Sequence[Evaluation]
+    ) -> None:
+        self.recipe, self.directory, self.group, self.evaluations = recipe, directory, group, evaluations
+        tokenizer = load_tokenizer(recipe.data.tokenizer, shards / TOKENIZER)
+        self.corpus = Corpus(recipe.data, shards, tokenizer, recipe.seed)
+        self.config = model_config(recipe, tokenizer.size, tokenizer.end_id)
+        if group.first:
+            tokenizer.tokenizer.save(str(directory / TOKENIZER))
+            self.config.save_pretrained(directory)
+        objective = Objective(build_model(recipe, self.config, group.device), recipe.parallel.loss_chunk)
+        self.objective = parallelise(objective, recipe.parallel, group.world, group.device.type)
+        self.optimiser = build_optimiser(self.objective.model, recipe.optimiser)
+        training_state.initialise(self.optimiser)
+        self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint, group)
+        self.step = 0  # steps done
+        self.seconds = 0.0  # in earlier sessions
+        self.skipped = self.skipped_in_a_row = 0
+        self._resume()
+
+    def _resume(self) -> None:
+        tensors = training_state.tensors(self.objective.model, self.optimiser)
+        state = self.checkpoints.load(tensors)
+        if state is not None:
+            training_state.restore_steps(self.optimiser, tensors)
+            self.step, self.seconds = state["step"], state["seconds"]
+            self.skipped, self.skipped_in_a_row = state["skipped"], state["skipped_in_a_row"]
+
+    def train(self, command: str, progress: Progress) -> Outcome:
+        recipe, group = self.recipe, self.group
+        record = Record.new(KIND, command=command, config=recipe.as_dict(), seed=recipe.seed) if group.first else None
+        results: dict[str, Any] = {"parameters": self.objective.model.num_parameters(), "processes": group.world}
+        started = time.monotonic()
+        with ExitStack() as stack:
+            stack.callback(self.checkpoints.close)
+            metrics = None
+            if group.first:
+                options = {"resumed_at": self.step, "name": recipe.name, "config": recipe.as_dict()}
+                metrics = Metrics(self.directory, recipe.logging, **options)  # type: ignore[arg-type]
+                stack.callback(metrics.close)
+            batches = Prefetched(self.corpus, group.rank, group.world)
+            stack.callback(batches.close)
+            terminated = stack.enter_context(_sigterm())
+            task = stack.enter_context(progress.task(f"training {recipe.name}", recipe.schedule.steps, self.step))
+            meter = _Meter(recipe, training_flops(self.config, recipe.data.context), group.world)
+            values: dict[str, float] = {}
+            stopped = False
+            while self.step < recipe.schedule.steps and not stopped:
+                measured, stopped = self._one_step(batches, terminated)
+                if stopped:
+                    break
+                last = self.step == recipe.schedule.steps
+                if last or self.step % recipe.logging.every == 0:
+                    values = self._logged(measured, meter, metrics)
+                task.advance(1, note=_note(values) if values else None)
+                if last or self.step % recipe.validation.every == 0:
+                    results["validation"] = self._validate(metrics)
+                for evaluation in self.evaluations:
+                    if last or self.step % evaluation.every == 0:
+                        results[evaluation.name] = self._evaluate(evaluation, metrics)
+                if last or self.step % recipe.checkpoint.every == 0:
+                    self._save(time.monotonic() - started)
+            if stopped:
+                self._save(time.monotonic() - started)
+            self.checkpoints.wait()
+        results |= {"step": self.step, "skipped": self.skipped, "tokens": self.step * meter.tokens, **values}
+        if record is not None:
+            write_record(self.directory / RECORD, record.finished(results, self.seconds + time.monotonic() - started))
+        return Outcome(not stopped, self.step, results)
+
+    def _one_step(self, batches: Prefetched, terminated: Callable[[], bool]) -> tuple[dict[str, Any], bool]:
+        """One step, unless the run is to stop: then all processes agree on it here."""
+        recipe, group = self.recipe, self.group
+        batch = batches.batch(self.step).to(group.device)
+        targets, stop, failed = group.sum(batch.num_targets, terminated(), self.checkpoints.failed)
+        if failed:
+            self.checkpoints.wait()
+            raise ValueError("a checkpoint could not be written by another process")
+        if stop:
+            return {}, True
+        learning_rate = set_rate(self.optimiser, recipe.schedule, self.step)
+        loss, norm = gradient(self.objective, batch, max(1.0, targets), group.world, recipe.parallel.micro_batch)
+        self.step += 1
+        if bool(torch.isfinite(norm)):
+            self.skipped_in_a_row = 0
+            update(self.objective, self.optimiser, norm, recipe.optimiser.clip)
+        else:
+            self._skip(float(norm))
+        return {"loss": loss, "gradient_norm": norm, "learning_rate": learning_rate, "targets": targets}, False
+
+    def _skip(self, norm: float) -> None:
+        self.optimiser.zero_grad(set_to_none=True)
+        self.skipped += 1
+        self.skipped_in_a_row += 1
+        message = f"step {self.step}: the gradient's norm is {norm}"
+        if self.recipe.optimiser.non_finite == "stop":
+            raise ValueError(f"{message}; optimiser.non_finite=skip leaves such steps out")
+        if self.skipped_in_a_row >= self.recipe.optimiser.max_skipped:
+            raise ValueError(f"{message}, the {self.skipped_in_a_row}th step in a row: the run has diverged")
+        if self.group.first:
+            log.warning("%s; the step is skipped", message)
+
+    def _logged(self, measured: dict[str, Any], meter: "_Meter", metrics: Metrics | None) -> dict[str, float]:
+        (loss,) = self.group.sum(float(measured["loss"]))
+        values = {**measured, "loss": loss, "gradient_norm": float(measured["gradient_norm"]), **meter.read(self.step)}
+        if metrics is not None:
+            metrics.write(self.step, values)
+        return values
+
+    def _validate(self, metrics: Metrics | None) -> dict[str, float]:
+        recipe = self.recipe
+        losses = validation_losses(
+            self.objective, self.corpus, self.group,
+            sequences=recipe.validation.sequences, micro_batch=recipe.parallel.micro_batch,
+        )  # fmt: skip
+        if metrics is not None and losses:
+            metrics.write(self.step, {f"validation/{name}": loss for name, loss in losses.items()})
+        return losses
+
+    def _evaluate(self, evaluation: Evaluation, metrics: Metrics | None) -> dict[str, float]:
+        self.objective.eval()
+        with torch.no_grad():
+            values = evaluation.measure(self.objective.model, self.step)
+        self.objective.train()
+        if metrics is not None:
+            metrics.write(self.step, {f"{evaluation.name}/{name}": value for name, value in values.items()})
+        return values
+
+    def _save(self, seconds: float) -> None:
+        state = {
+            "step": self.step, "seconds": self.seconds + seconds, "skipped": self.skipped,
+            "skipped_in_a_row": self.skipped_in_a_row, "processes": self.group.world, "recipe": self.recipe.as_dict(),
+        }  # fmt: skip
+        self.checkpoints.save(self.step, training_state.tensors(self.objective.model, self.optimiser), state)
+
+
+class _Meter:
+    """Speed since the last reading, everything included."""
+
+    def __init__(self, recipe: Recipe, flops: int, world: int) -> None:
+        self.batch, self.tokens, self.flops, self.world = recipe.data.batch, recipe.data.batch * recipe.data.context, flops, world
+        self.peak = peak_flops()
+        self.at: tuple[int, float] | None = None
+        self.began = time.monotonic()
+
+    def read(self, step: int) -> dict[str, float]:
+        now = time.monotonic()
+        steps, seconds = (1, now - self.began) if self.at is None else (step - self.at[0], now - self.at[1])
+        self.at = step, now
+        per_second = steps / max(seconds, 1e-9)
+        mfu = per_second * self.batch * self.flops / (self.peak * self.world)
+        return {"tokens_per_second": per_second * self.tokens, "mfu": mfu}
+
+
+def _note(values: dict[str, float]) -> str:
+    return f"loss {values['loss']:.4f} · {values['tokens_per_second']:,.0f} tokens/s · MFU {values['mfu']:.0%}"
+
+
+@contextmanager
+def _run_directory(recipe: Recipe, directory: Path) -> Iterator[None]:
+    """Held by this run alone, and by this recipe from its first day."""
+    output_directory(directory)
+    with locked(directory):
+        path = directory / RECORD
+        if path.is_file():
+            check_continues(read_record(path, KIND).config, recipe, str(directory))
+        write_record(path, Record.new(KIND, command="", config=recipe.as_dict(), seed=recipe.seed))
+        yield
+
+
+@contextmanager
+def _sigterm() -> Iterator[Callable[[], bool]]:
+    """SIGTERM asks for a checkpoint and an end, at the next step."""
+    received = []
+    previous = signal.signal(signal.SIGTERM, lambda *_: received.append(True))
+    try:
+        yield lambda: bool(received)
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,124 @@
+"""Processes, and the model over them: FSDP2, replicated where asked (HSDP), with activation checkpointing and compile."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from iha.train.objective import Objective
+from iha.train.recipe import Parallel, Recipe
+
+_TIMEOUT = timedelta(minutes=30)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among all of the run."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def sum(self, *values: float) -> list[float]:
+        """Of these numbers over all processes."""
+        if self.world == 1:
+            return list(values)
+        total = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(total)
+        return total.tolist()
+
+    def gathered(self, value: Any) -> list[Any]:
+        """Every process's value, on all."""
+        values = [value] * self.world
+        if self.world > 1:
+            dist.all_gather_object(values, value)
+        return values
+
+    def by_first(self, function: Callable[[], Any]) -> Any:
+        """What `function` returns on the first process, on all; its ValueError on all too."""
+        result, error = None, None
+        if self.first:
+            try:
+                result = function()
+            except ValueError as raised:
+                error = raised
+        if self.world > 1:
+            shared = [result, str(error) if error else None]
+            dist.broadcast_object_list(shared, src=0, device=self.device)
+            result, error = shared[0], ValueError(shared[1]) if shared[1] else None
+        if error:
+            raise error
+        return result
+
+
+@contextmanager
+def processes() -> Iterator[Processes]:
+    """Those that torchrun started, or this one alone. A group exists in either case, so that one path serves both."""
+    world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    cuda = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    ours = not dist.is_initialized()
+    if ours:
+        store = {} if "WORLD_SIZE" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+        backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+        dist.init_process_group(backend, timeout=_TIMEOUT, **store)  # type: ignore[arg-type]
+    try:
+        yield Processes(rank, world, device)
+    finally:
+        if ours:
+            dist.destroy_process_group()
+
+
+def check_layout(recipe: Recipe, world: int) -> None:
+    if recipe.data.batch % world:
+        raise ValueError(f"data.batch is {recipe.data.batch} sequences, which {world} processes cannot share evenly")
+    shards = recipe.parallel.shards
+    if shards is not None and world % shards:
+        raise ValueError(f"parallel.shards is {shards}, which does not divide {world} processes")
+
+
+def mesh_of(settings: Parallel, world: int, device: str) -> DeviceMesh:
+    shards = settings.shards or world
+    if shards == world:
+        return init_device_mesh(device, (world,), mesh_dim_names=("shard",))
+    return init_device_mesh(device, (world // shards, shards), mesh_dim_names=("replicate", "shard"))
+
+
+def parallelise(objective: Objective, settings: Parallel, world: int, device: str) -> Objective:
+    """Checkpointing, compile and sharding, in the order that PyTorch asks for.
+
+    One process computing in its weights' own precision needs no sharding. Everything else goes through FSDP2: it keeps the
+    weights in float32 and casts them to bfloat16 for the products, on one process as on many.
+    """
+    layers = objective.model.model.layers
+    if settings.activation_checkpointing:
+        objective.model.gradient_checkpointing_enable({"use_reentrant": False})
+    if settings.compile:
+        for layer in layers:
+            layer.compile()
+    if world == 1 and settings.precision != "bfloat16":
+        return objective
+    low = settings.precision == "bfloat16"
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if low else MixedPrecisionPolicy()
+    mesh = mesh_of(settings, world, device)
+    for layer in layers:
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(objective, mesh=mesh, mp_policy=policy)
+    return objective
+
+
+def is_sharded(objective: Objective) -> bool:
+    return isinstance(objective, FSDPModule)

@@ -1,0 +1,118 @@
+"""Documents to token shards: in parallel, shard by shard, so that an interrupted preparation goes on where it was."""
+
+import hashlib
+import json
+import multiprocessing
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from iha.records import Progress, locked, output_directory, read_json, silent, write_json
+from iha.train.chat import FORMATS
+from iha.train.documents import Document
+from iha.train.order import derived_key
+from iha.train.recipe import Data, Source
+from iha.train.shards import is_complete, write_shard
+from iha.train.sources import Part, parts, read
+from iha.train.tokenise import Encoded, TextTokenizer, load_tokenizer, train_tokenizer
+
+TOKENIZER = "tokenizer.json"
+
+
+def prepare(data: Data, directory: Path, *, seed: int, workers: int = 1, progress: Progress = silent) -> TextTokenizer:
+    """Every source of the recipe as shards in `directory`, and its tokenizer. Does only what is not there yet."""
+    output_directory(directory)
+    with locked(directory):
+        tokenizer = _tokenizer(data, directory, seed)
+        todo: list[tuple[Source, Path, int, Part]] = []
+        for source in data.sources:
+            if source.chat is not None:
+                tokenizer.require(FORMATS[source.chat].tokens, f"source {source.name}: chat format {source.chat!r}")
+            place = output_directory(directory / source.name)
+            pieces = parts(source)
+            _describe(source, pieces, place, tokenizer, data, seed)
+            todo += [(source, place, index, part) for index, part in enumerate(pieces) if not is_complete(place, index)]
+        _run(todo, data, directory, seed, workers, progress)
+    return tokenizer
+
+
+def _run(
+    todo: list[tuple[Source, Path, int, Part]], data: Data, directory: Path, seed: int, workers: int, progress: Progress
+) -> None:
+    if not todo:
+        return
+    with progress.task("tokenising", total=len(todo)) as task:
+        if workers <= 1 or len(todo) == 1:
+            for job in todo:
+                _prepare_part(*job, data, directory, seed)
+                task.advance(1, note=job[0].name)
+            return
+        spawn = multiprocessing.get_context("spawn")  # tokenizers and torch have threads, which do not survive a fork
+        with ProcessPoolExecutor(min(workers, len(todo)), mp_context=spawn) as pool:
+            futures = {pool.submit(_prepare_part, *job, data, directory, seed): job[0].name for job in todo}
+            try:
+                for future in as_completed(futures):
+                    future.result()
+                    task.advance(1, note=futures[future])
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+
+def _prepare_part(source: Source, place: Path, index: int, part: Part, data: Data, directory: Path, seed: int) -> None:
+    tokenizer = load_tokenizer(data.tokenizer, directory / TOKENIZER)
+
+    def documents() -> Iterator[tuple[str, Encoded]]:
+        for number, document in enumerate(read(source, part, seed)):
+            held_out = derived_key(seed, index, number) / 2**64 < data.validation
+            yield "validation" if held_out else "train", tokenizer.encode(document)
+
+    write_shard(place, index, documents(), token_dtype(tokenizer))
+
+
+def token_dtype(tokenizer: TextTokenizer) -> str:
+    return "uint16" if tokenizer.size <= np.iinfo(np.uint16).max + 1 else "uint32"
+
+
+def _tokenizer(data: Data, directory: Path, seed: int) -> TextTokenizer:
+    path = directory / TOKENIZER
+    if data.tokenizer.kind == "train" and not path.is_file():
+        train_tokenizer(_sample(data.sources, seed), data.tokenizer.vocab_size, path)
+    return load_tokenizer(data.tokenizer, path)
+
+
+def _sample(sources: list[Source], seed: int) -> Iterator[Document]:
+    """Documents of all sources in turn."""
+    streams = [(document for part in parts(source) for document in read(source, part, seed)) for source in sources]
+    while streams:
+        for stream in list(streams):
+            try:
+                yield next(stream)
+            except StopIteration:
+                streams.remove(stream)
+
+
+def _describe(
+    source: Source, pieces: list[Part], place: Path, tokenizer: TextTokenizer, data: Data, seed: int
+) -> None:
+    """What a directory was prepared from; another recipe's shards are refused, not mixed in."""
+    if not pieces:
+        raise ValueError(f"source {source.name} has no documents")
+    settings = {**asdict(source), "weight": None, "tokenizer": tokenizer.fingerprint, "validation": data.validation}
+    files = [(path, Path(path).stat().st_size) for part in pieces for path in part.paths]
+    identity = json.dumps([settings, seed, len(pieces), files], sort_keys=True)
+    description = {
+        "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
+        "shards": len(pieces),
+        "dtype": token_dtype(tokenizer),
+    }
+    path = place / "source.json"
+    if path.is_file() and read_json(path) != description:
+        raise ValueError(
+            f"{place} was prepared from other files, another tokenizer, seed or validation share: "
+            "remove it or choose another data.directory"
+        )
+    write_json(path, description)

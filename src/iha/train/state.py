@@ -1,0 +1,37 @@
+"""Everything that training changes, as named tensors: weights and AdamW's moments. Nothing else needs to be saved.
+
+The learning rate and the data are functions of the step, and there is no dropout.
+"""
+
+import torch
+from torch import Tensor, nn
+
+STEP = "optimiser.step"  # updates so far; fewer than training steps when some were skipped
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def initialise(optimiser: torch.optim.Optimizer) -> None:
+    """AdamW's state before the first step, which it would make itself: there must be something to load into."""
+    for group in optimiser.param_groups:
+        for parameter in group["params"]:
+            optimiser.state[parameter] = {
+                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+                **{moment: torch.zeros_like(parameter) for moment in _MOMENTS},
+            }
+
+
+def tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The live tensors by name, DTensors where the model is sharded."""
+    named = dict(model.named_parameters())
+    state = {f"model.{name}": parameter.detach() for name, parameter in named.items()}
+    for moment in _MOMENTS:
+        state |= {f"optimiser.{moment}.{name}": optimiser.state[p][moment] for name, p in named.items()}
+    steps = {float(optimiser.state[p]["step"]) for p in named.values()}
+    assert len(steps) == 1, f"parameters were updated unequally often: {steps}"
+    return state | {STEP: torch.tensor([steps.pop()])}
+
+
+def restore_steps(optimiser: torch.optim.Optimizer, state: dict[str, Tensor]) -> None:
+    """The other tensors are loaded in place; the count of updates is one tensor for all parameters."""
+    for parameter_state in optimiser.state.values():
+        parameter_state["step"].fill_(float(state[STEP]))

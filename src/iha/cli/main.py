@@ -10,7 +10,9 @@ from iha.cli.convert import convert
 from iha.cli.flops import flops
 from iha.cli.generate import generate
 from iha.cli.invocation import Command, Group, command_line
+from iha.cli.prepare import prepare
 from iha.cli.synth import synth
+from iha.cli.train import train
 from iha.cli.verify import verify
 from iha.version import __version__
 
@@ -23,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,  # errors are reported by Group
 )
-for command in (verify, synth, generate, convert, flops):
+for command in (verify, synth, prepare, train, generate, convert, flops):
     app.command(cls=Command)(command)
 
 bench = typer.Typer(cls=Group, help="Speed and memory, side by side, as ratios.", no_args_is_help=True)

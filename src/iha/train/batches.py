@@ -31,7 +31,9 @@ class Batch:
             yield Batch(self.tokens[part], self.labels[part], None if self.documents is None else self.documents[part])
 
     def to(self, device: torch.device) -> "Batch":
-        moved = (None if t is None else t.to(device, non_blocking=True) for t in (self.tokens, self.labels, self.documents))
+        moved = (
+            None if t is None else t.to(device, non_blocking=True) for t in (self.tokens, self.labels, self.documents)
+        )
         return Batch(*moved)  # type: ignore[arg-type]
 
 

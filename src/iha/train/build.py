@@ -65,11 +65,13 @@ def _continued(model: Model, fields: dict[str, Any]) -> IHAConfig:
     if getattr(before, "model_type", None) != "iha":
         raise ValueError(f"model.init_from: {directory} is a {before.model_type!r} model: run `iha convert` first")
     if before.attention != model.attention:
-        raise ValueError(f"model.init_from: {directory} has attention {before.attention!r}, the recipe {model.attention!r}")
+        raise ValueError(
+            f"model.init_from: {directory} has attention {before.attention!r}, the recipe {model.attention!r}"
+        )
     changed = {key: value for key, value in fields.items() if key not in ("vocab_size", "attention")}
     if fields["vocab_size"] > before.vocab_size and "vocab_size" not in model.config:
         raise ValueError(
-            f"model.init_from: {directory} has vocab_size {before.vocab_size}, too small for the tokenizer of the recipe"
+            f"model.init_from: {directory} has vocab_size {before.vocab_size}, too small for the recipe's tokenizer"
         )
     settings = before.to_dict() | changed
     if "layer_schedule" not in model.config and set(changed) & {"max_position_embeddings", *_KEPT}:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from iha.train.documents import Document, Segment
+from iha.train.segments import Segment, Segments
 
 ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
 
@@ -39,8 +39,8 @@ FORMATS = {
 }
 
 
-def conversation(row: Mapping[str, Any], format_name: str) -> Document:
-    """A row as a document. Rows are OpenThoughts' {system, conversations: [{from, value}]} or {messages: [{role, content}]}."""
+def conversation(row: Mapping[str, Any], format_name: str) -> Segments:
+    """A row as a document: OpenThoughts' {system, conversations: [{from, value}]}, or {messages: [{role, content}]}."""
     style = FORMATS[format_name]
     segments: list[Segment] = []
     for role, content in _turns(row):

@@ -1,8 +1,8 @@
 """Checkpoints that are complete or invisible, written while training goes on.
 
-A checkpoint is a directory `step-00000500` of safetensors files, one per process, with `state.json` and a `manifest.json`
-that has size and SHA-256 of every file. It is written under a hidden name and renamed when the manifest is on disk. Nothing
-in it is unpickled. Several machines need a shared file system.
+A checkpoint is a directory `step-00000500` of safetensors files, one per process, with `state.json` and a
+`manifest.json` that has size and SHA-256 of every file. It is written under a hidden name and renamed when the manifest
+is on disk. Nothing in it is unpickled. Several machines need a shared file system.
 """
 
 import hashlib
@@ -107,7 +107,9 @@ class Checkpoints:
         if not self.processes.first:
             return
         write_json(partial / STATE, state)
-        files = {name: entry for part in everyone for name, entry in part.items()} | {STATE: describe_file(partial / STATE)}
+        files = {name: entry for part in everyone for name, entry in part.items()} | {
+            STATE: describe_file(partial / STATE)
+        }
         write_json(partial / MANIFEST, {"files": files})
         _sync(partial)
         if final.exists():  # a damaged one of the same step, which loading has skipped

@@ -64,10 +64,15 @@ def train(
     """Train, or go on with what `directory` holds. ValueError for anything that the user can mend."""
     with processes() as group, ExitStack() as stack:
         check_layout(recipe, group.world)
-        group.by_first(lambda: stack.enter_context(_run_directory(recipe, directory)))
+        record = Record.new(KIND, command=command, config=recipe.as_dict(), seed=recipe.seed)
+        group.by_first(lambda: stack.enter_context(_run_directory(record, recipe, directory)))
         shards = data_directory(recipe, directory)
-        group.by_first(lambda: prepare(recipe.data, shards, seed=recipe.seed, workers=workers, progress=progress) and None)
-        return _Run(recipe, directory, shards, group, evaluations).train(command, progress)
+        group.by_first(lambda: _prepared(recipe, shards, workers, progress))
+        return _Run(recipe, directory, shards, group, evaluations).train(record, progress)
+
+
+def _prepared(recipe: Recipe, shards: Path, workers: int, progress: Progress) -> None:
+    prepare(recipe.data, shards, seed=recipe.seed, workers=workers, progress=progress)
 
 
 class _Run:
@@ -99,9 +104,8 @@ class _Run:
             self.step, self.seconds = state["step"], state["seconds"]
             self.skipped, self.skipped_in_a_row = state["skipped"], state["skipped_in_a_row"]
 
-    def train(self, command: str, progress: Progress) -> Outcome:
+    def train(self, record: Record, progress: Progress) -> Outcome:
         recipe, group = self.recipe, self.group
-        record = Record.new(KIND, command=command, config=recipe.as_dict(), seed=recipe.seed) if group.first else None
         results: dict[str, Any] = {"parameters": self.objective.model.num_parameters(), "processes": group.world}
         started = time.monotonic()
         with ExitStack() as stack:
@@ -137,7 +141,7 @@ class _Run:
                 self._save(time.monotonic() - started)
             self.checkpoints.wait()
         results |= {"step": self.step, "skipped": self.skipped, "tokens": self.step * meter.tokens, **values}
-        if record is not None:
+        if group.first:
             write_record(self.directory / RECORD, record.finished(results, self.seconds + time.monotonic() - started))
         return Outcome(not stopped, self.step, results)
 
@@ -211,7 +215,12 @@ class _Meter:
     """Speed since the last reading, everything included."""
 
     def __init__(self, recipe: Recipe, flops: int, world: int) -> None:
-        self.batch, self.tokens, self.flops, self.world = recipe.data.batch, recipe.data.batch * recipe.data.context, flops, world
+        self.batch, self.tokens, self.flops, self.world = (
+            recipe.data.batch,
+            recipe.data.batch * recipe.data.context,
+            flops,
+            world,
+        )
         self.peak = peak_flops()
         self.at: tuple[int, float] | None = None
         self.began = time.monotonic()
@@ -230,14 +239,14 @@ def _note(values: dict[str, float]) -> str:
 
 
 @contextmanager
-def _run_directory(recipe: Recipe, directory: Path) -> Iterator[None]:
+def _run_directory(record: Record, recipe: Recipe, directory: Path) -> Iterator[None]:
     """Held by this run alone, and by this recipe from its first day."""
     output_directory(directory)
     with locked(directory):
         path = directory / RECORD
         if path.is_file():
             check_continues(read_record(path, KIND).config, recipe, str(directory))
-        write_record(path, Record.new(KIND, command="", config=recipe.as_dict(), seed=recipe.seed))
+        write_record(path, record)
         yield
 
 

@@ -15,7 +15,9 @@ FILE = "metrics.jsonl"
 class Metrics:
     """One line a record: {"step": …, "loss": …}. Those after the step of the loaded checkpoint are taken back."""
 
-    def __init__(self, directory: Path, settings: Logging, *, resumed_at: int, name: str, config: dict[str, Any]) -> None:
+    def __init__(
+        self, directory: Path, settings: Logging, *, resumed_at: int, name: str, config: dict[str, Any]
+    ) -> None:
         path = directory / FILE
         kept = [record for record in read_metrics(path) if record["step"] <= resumed_at] if path.exists() else []
         write_text(path, "".join(json.dumps(record) + "\n" for record in kept))

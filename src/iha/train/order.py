@@ -1,9 +1,9 @@
 """Which sequence comes when: a pure function of (seed, sample number), in constant memory.
 
 Sample s is the s-th sequence of the whole run: step t of batches of B has samples t·B to (t+1)·B − 1, whatever the
-number of processes. The mixture is laid out in blocks of `BLOCK` samples: every block holds each source in proportion to its
-weight, in a permuted order. Each source runs through its own sequences in a permuted order, anew in every epoch: none is
-lost, none comes twice in an epoch.
+number of processes. The mixture is laid out in blocks of `BLOCK` samples: every block holds each source in proportion
+to its weight, in a permuted order. Each source runs through its own sequences in a permuted order, anew in every epoch:
+none is lost, none comes twice in an epoch.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Processes, and the model over them: FSDP2, replicated where asked (HSDP), with activation checkpointing and compile."""
+"""Processes, and the model over them: FSDP2, HSDP where asked, activation checkpointing and compile."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -100,8 +100,8 @@ def mesh_of(settings: Parallel, world: int, device: str) -> DeviceMesh:
 def parallelise(objective: Objective, settings: Parallel, world: int, device: str) -> Objective:
     """Checkpointing, compile and sharding, in the order that PyTorch asks for.
 
-    One process computing in its weights' own precision needs no sharding. Everything else goes through FSDP2: it keeps the
-    weights in float32 and casts them to bfloat16 for the products, on one process as on many.
+    One process computing in its weights' own precision needs no sharding. Everything else goes through FSDP2: it keeps
+    the weights in float32 and casts them to bfloat16 for the products, on one process as on many.
     """
     layers = objective.model.model.layers
     if settings.activation_checkpointing:

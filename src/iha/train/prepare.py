@@ -12,9 +12,9 @@ import numpy as np
 
 from iha.records import Progress, locked, output_directory, read_json, silent, write_json
 from iha.train.chat import FORMATS
-from iha.train.documents import Document
 from iha.train.order import derived_key
 from iha.train.recipe import Data, Source
+from iha.train.segments import Segments
 from iha.train.shards import is_complete, write_shard
 from iha.train.sources import Part, parts, read
 from iha.train.tokenise import Encoded, TextTokenizer, load_tokenizer, train_tokenizer
@@ -84,7 +84,7 @@ def _tokenizer(data: Data, directory: Path, seed: int) -> TextTokenizer:
     return load_tokenizer(data.tokenizer, path)
 
 
-def _sample(sources: list[Source], seed: int) -> Iterator[Document]:
+def _sample(sources: list[Source], seed: int) -> Iterator[Segments]:
     """Documents of all sources in turn."""
     streams = [(document for part in parts(source) for document in read(source, part, seed)) for source in sources]
     while streams:
@@ -95,9 +95,7 @@ def _sample(sources: list[Source], seed: int) -> Iterator[Document]:
                 streams.remove(stream)
 
 
-def _describe(
-    source: Source, pieces: list[Part], place: Path, tokenizer: TextTokenizer, data: Data, seed: int
-) -> None:
+def _describe(source: Source, pieces: list[Part], place: Path, tokenizer: TextTokenizer, data: Data, seed: int) -> None:
     """What a directory was prepared from; another recipe's shards are refused, not mixed in."""
     if not pieces:
         raise ValueError(f"source {source.name} has no documents")

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from iha.train.typed import build, differences, override, parse_yaml
 
+
 @dataclass(frozen=True)
 class Model:
     """A preset of `iha.models`, one of the five mechanisms, and any field of IHAConfig."""
@@ -14,7 +15,9 @@ class Model:
     preset: str | None = None
     attention: Literal["iha", "global", "global_local", "talking_heads", "differential"] = "iha"
     config: dict[str, Any] = field(default_factory=dict)
-    init_from: str | None = None  # a Hugging Face directory: weights to start from, e.g. of `iha export` or `iha convert`
+    init_from: str | None = (
+        None  # a Hugging Face directory: weights to start from, e.g. of `iha export` or `iha convert`
+    )
 
     def __post_init__(self) -> None:
         for owned, key in (("attention", "model.attention"), ("max_position_embeddings", "data.context")):
@@ -52,9 +55,9 @@ class Source:
     column: str = "text"  # of jsonl, parquet, huggingface: where the text is
     documents: Literal["file", "line"] = "file"  # of text: what a document is
     chat: Literal["chatml", "llama3"] | None = None  # rows are conversations, in this format
-    generator: str | None = None  # of generated: a name in `iha.train.generated.GENERATORS`
+    generator: str | None = None  # of generated: a name in `iha.train.documents.GENERATORS`
     count: int = 0  # of generated: how many documents
-    options: dict[str, Any] = field(default_factory=dict)  # of generated: arguments of the generator
+    answers_only: bool = False  # of generated: loss on the answers alone
 
     def __post_init__(self) -> None:
         if not self.name or any(character in self.name for character in "/\\. "):

@@ -1,9 +1,9 @@
 """Token shards on disk: one flat array of tokens, where documents end, and which tokens are predicted.
 
-    00007.train.tokens   uint16, or uint32 for vocabularies above 65536
-    00007.train.ends     int64, one per document: where it ends
-    00007.train.loss     uint8 per token; only where some tokens are not predicted
-    00007.json           written last: a shard without it does not exist
+00007.train.tokens   uint16, or uint32 for vocabularies above 65536
+00007.train.ends     int64, one per document: where it ends
+00007.train.loss     uint8 per token; only where some tokens are not predicted
+00007.json           written last: a shard without it does not exist
 """
 
 import os
@@ -28,7 +28,8 @@ class ShardWriter:
     def __init__(self, stem: Path, dtype: str) -> None:
         self.stem, self.dtype = stem, dtype
         self.files: dict[str, IO[bytes]] = {
-            suffix: Path(f"{stem}.{suffix}").open("wb") for suffix in ("tokens", "ends", "loss")
+            suffix: Path(f"{stem}.{suffix}").open("wb")  # noqa: SIM115 (until close)
+            for suffix in ("tokens", "ends", "loss")
         }
         self.tokens = self.documents = 0
         self.all_predicted = True
@@ -90,7 +91,9 @@ class Shard:
         expected = length * np.dtype(dtype).itemsize
         found = path.stat().st_size if path.is_file() else -1
         if found != expected:
-            raise ValueError(f"{path} has {found} bytes, its shard has {expected}: remove the directory and prepare again")
+            raise ValueError(
+                f"{path} has {found} bytes, its shard has {expected}: remove the directory and prepare again"
+            )
         return np.memmap(path, dtype, "r") if length else np.empty(0, dtype)
 
 
@@ -100,7 +103,9 @@ def open_shards(directory: Path, split: str) -> list[Shard]:
     shards = []
     for index in range(description["shards"]):
         if not is_complete(directory, index):
-            raise ValueError(f"{directory}: shard {index} of {description['shards']} is missing: run `iha prepare` again")
+            raise ValueError(
+                f"{directory}: shard {index} of {description['shards']} is missing: run `iha prepare` again"
+            )
         entry = read_json(directory / f"{index:05d}.json")[split]
         if entry["documents"]:
             stem = directory / f"{index:05d}.{split}"

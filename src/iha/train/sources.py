@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from iha.train.chat import conversation
-from iha.train.documents import Document, plain
-from iha.train.generated import generator
+from iha.train.documents import generate
 from iha.train.recipe import Source
+from iha.train.segments import Segment, Segments, plain
 
 PARTS = 256  # of a large source; a small one has fewer, a huge one more
 PART_BYTES = 4 << 20, 256 << 20  # of input: at least, at most
@@ -48,7 +48,7 @@ def parts(source: Source) -> list[Part]:
     raise ValueError(f"source {source.name}: kind {source.kind!r} is not known")
 
 
-def read(source: Source, part: Part, seed: int) -> Iterator[Document]:
+def read(source: Source, part: Part, seed: int) -> Iterator[Segments]:
     """The documents of a part, in order. ValueError names source and place."""
     match source.kind:
         case "stdlib":
@@ -63,13 +63,14 @@ def read(source: Source, part: Part, seed: int) -> Iterator[Document]:
             file = pyarrow.parquet.ParquetFile(part.paths[0])
             for group in range(part.start, part.stop):
                 for batch in file.iter_batches(batch_size=1024, row_groups=[group]):
-                    yield from (_document(source, row, f"{part.paths[0]} row group {group}") for row in batch.to_pylist())
+                    yield from (
+                        _document(source, row, f"{part.paths[0]} row group {group}") for row in batch.to_pylist()
+                    )
         case "huggingface":
             rows = _dataset(source).select(range(part.start, part.stop))
             yield from (_document(source, row, f"row {part.start + i}") for i, row in enumerate(rows))
         case "generated":
-            make = generator(source.generator)
-            yield from (make(seed, index, **source.options) for index in range(part.start, part.stop))
+            yield from (_generated(source, seed, index) for index in range(part.start, part.stop))
 
 
 def standard_library() -> list[Path]:
@@ -130,7 +131,7 @@ def _row_groups(path: Path) -> list[Part]:
     return [Part((str(path),), group, group + 1) for group in range(groups)]
 
 
-def _text(source: Source, part: Part) -> Iterator[Document]:
+def _text(source: Source, part: Part) -> Iterator[Segments]:
     for path in part.paths:
         try:
             with _opened(path) as file:
@@ -163,7 +164,7 @@ def _opened(path: str) -> IO[bytes]:
     return gzip.open(path) if path.endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
 
 
-def _document(source: Source, row: Any, where: str) -> Document:
+def _document(source: Source, row: Any, where: str) -> Segments:
     if source.chat is not None:
         try:
             return conversation(row, source.chat)
@@ -174,6 +175,13 @@ def _document(source: Source, row: Any, where: str) -> Document:
         keys = ", ".join(row) if isinstance(row, dict) else type(row).__name__
         raise ValueError(f"source {source.name}, {where}: no text in column {source.column!r}; the row has {keys}")
     return plain(text)
+
+
+def _generated(source: Source, seed: int, index: int) -> Segments:
+    document = generate(str(source.generator), "train", seed, index)
+    if not source.answers_only:
+        return plain(document.text)
+    return [Segment(piece.text, loss=piece.is_answer) for piece in document.pieces]
 
 
 def _dataset(source: Source) -> Any:

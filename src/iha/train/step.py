@@ -11,9 +11,9 @@ from iha.train.optimise import clip, gradient_norm
 def gradient(objective: Objective, batch: Batch, targets: float, world: int, micro_batch: int) -> tuple[Tensor, Tensor]:
     """Gradients of this process's share of a batch with `targets` targets over all processes.
 
-    Returns this process's share of the loss and the norm of the whole gradient. FSDP2 averages gradients over processes;
-    the factor `world` makes that a sum. So the result is the gradient of the mean over all targets, however they are spread
-    over processes and micro-batches.
+    Returns this process's share of the loss and the norm of the whole gradient. FSDP2 averages gradients over
+    processes; the factor `world` makes that a sum. So the result is the gradient of the mean over all targets, however
+    they are spread over processes and micro-batches.
     """
     total = torch.zeros((), device=batch.tokens.device, dtype=torch.float64)
     for part in batch.split(micro_batch):

@@ -1,4 +1,4 @@
-"""Text to tokens. Every tokenizer here is one of the package `tokenizers`, so that it can be exported with the model."""
+"""Text to tokens. Every tokenizer here is one of the package `tokenizers`, and is exported with the model."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iha.train.chat import FORMATS
-from iha.train.documents import Document, Segment
 from iha.train.recipe import Tokenizer as Settings
+from iha.train.segments import Segment, Segments
 
 END = "<|endoftext|>"
 SPECIAL = (END, *(token for style in FORMATS.values() for token in style.tokens))  # of tokenizers made here
@@ -33,14 +33,16 @@ class TextTokenizer:
         self.is_bytes = is_bytes
         usual = [token for token in _USUAL_ENDS if tokenizer.token_to_id(token) is not None]
         if end is None and not usual:
-            raise ValueError(f"data.tokenizer.end: none of {', '.join(_USUAL_ENDS)} is in the tokenizer; name its end token")
+            raise ValueError(
+                f"data.tokenizer.end: none of {', '.join(_USUAL_ENDS)} is in the tokenizer; name its end token"
+            )
         self.end = end or usual[0]
         if tokenizer.token_to_id(self.end) is None:
             raise ValueError(f"data.tokenizer.end: {self.end!r} is not in the tokenizer")
         self.end_id: int = tokenizer.token_to_id(self.end)
         self.size: int = tokenizer.get_vocab_size(with_added_tokens=True)
 
-    def encode(self, document: Document) -> Encoded:
+    def encode(self, document: Segments) -> Encoded:
         ids = [self._ids(segment) for segment in document]
         loss = [np.full(len(part), segment.loss) for part, segment in zip(ids, document, strict=True)]
         end = bool(document) and document[-1].loss
@@ -102,7 +104,7 @@ def load_tokenizer(settings: Settings, saved: Path | None = None) -> TextTokeniz
     raise ValueError(f"data.tokenizer.kind {settings.kind!r} is not known")
 
 
-def train_tokenizer(documents: Iterable[Document], vocab_size: int, path: Path) -> None:
+def train_tokenizer(documents: Iterable[Segments], vocab_size: int, path: Path) -> None:
     """Byte-level BPE, trained on a sample, written as a tokenizer.json."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -119,7 +121,7 @@ def train_tokenizer(documents: Iterable[Document], vocab_size: int, path: Path) 
     write_text(path, tokenizer.to_str())
 
 
-def _texts(documents: Iterable[Document]) -> Iterator[str]:
+def _texts(documents: Iterable[Segments]) -> Iterator[str]:
     seen = 0
     for segment in (segment for document in documents for segment in document if not segment.markup):
         yield segment.text

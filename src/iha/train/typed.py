@@ -75,7 +75,7 @@ def build(cls: type[T], settings: Any, where: str, path: str = "") -> T:
 
 
 def convert(kind: Any, value: Any, where: str, path: str) -> Any:
-    """`value` as the annotated type, or ValueError. An int is a float where a float is asked for; nothing else bends."""
+    """`value` as the annotated type, or ValueError. An int will do for a float; nothing else bends."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         if value is None and type(None) in arguments:

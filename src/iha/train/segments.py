@@ -1,4 +1,4 @@
-"""What a source yields: documents, in segments, each with or without loss."""
+"""What a source yields for a document: text in segments, each with or without loss."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ class Segment:
     markup: bool = False  # may it hold special tokens; elsewhere their names are plain text
 
 
-Document = Sequence[Segment]
+Segments = Sequence[Segment]  # of one document
 
 
-def plain(text: str) -> Document:
+def plain(text: str) -> Segments:
     return (Segment(text),)

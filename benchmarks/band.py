@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from iha.accounting.measure import best_seconds
-from iha.ops.kernels import attend_tile_backward
+from iha.ops.backends.kernels import attend_tile_backward
+from iha.ops.backends.tiles import Tiling, backward_tiles, forward_tiles
 from iha.ops.masking import Masking
-from iha.ops.tiles import Tiling, backward_tiles, forward_tiles
 from iha.ops.visibility import Visibility
 
 N, H, D, SCALE = 4096, 8, 64, 0.125

@@ -30,8 +30,8 @@ VARIANTS = [  # mechanism, H, P
     ("mha", 2, 1), ("mha", 8, 1), ("iha", 2, 2), ("iha", 2, 4), ("iha", 4, 4), ("iha", 8, 8), ("simplicial", 8, 1),
     ("talking_heads", 8, 1), ("differential", 8, 1), ("knocking_heads", 8, 1), ("strassen", 8, 1),
 ]  # fmt: skip
-_NO_WIDENING = ("iha.ops.kernels._NARROWEST", 1)
-_NO_FUSED_PAIRS = ("iha.ops.simplicial_fused._WIDEST", 0)
+_NO_WIDENING = ("iha.ops.backends.kernels._NARROWEST", 1)
+_NO_FUSED_PAIRS = ("iha.ops.backends.simplicial_fused._WIDEST", 0)
 
 
 def milliseconds(

@@ -5,7 +5,7 @@ import torch
 
 from iha.accounting.counter import backward_pairs, flop_counter, forward_pairs
 from iha.layers.schedule import LayerSpec
-from iha.ops import local, masked, tiles
+from iha.ops.backends import banded, tiled, tiles
 from iha.ops.masking import Masking
 from iha.ops.pairs import visible
 from iha.ops.visibility import Visibility
@@ -18,14 +18,14 @@ def tensors(N: int, P: int, H: int = 4, G: int = 2, D: int = 8, B: int = 2) -> l
 
 
 @pytest.mark.parametrize(("causal", "window", "P"), CASES)
-def test_masked_attention(causal: str | None, window: int | None, P: int) -> None:
+def test_tiled_attention(causal: str | None, window: int | None, P: int) -> None:
     N, rule = 100, Visibility(causal, window, P)
     q, k, v = tensors(N, P)
     with flop_counter() as of_the_operator:
-        out = masked.masked_attention(q, k, v, Masking(rule), 0.3)
+        out = tiled.tiled_attention(q, k, v, Masking(rule), 0.3)
         out.sum().backward()
 
-    tiling = masked.tiling_of(q, k, Masking(rule))
+    tiling = tiled.tiling_of(q, k, Masking(rule))
     with torch.no_grad(), flop_counter() as inside:
         out, lse = tiles.forward_tiles(q, k, v, tiling, 0.3)
         tiles.backward_tiles(torch.ones_like(out), q, k, v, out, lse, tiling, 0.3)
@@ -36,10 +36,10 @@ def test_masked_attention(causal: str | None, window: int | None, P: int) -> Non
 
 @pytest.mark.parametrize("segment_bytes", [1 << 23, 1 << 12], ids=["one-segment", "many-segments"])
 @pytest.mark.parametrize(("causal", "window", "P"), [case for case in CASES if case[1] is not None])
-def test_local_attention(
+def test_banded_attention(
     causal: str | None, window: int, P: int, segment_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_SEGMENT_BYTES", segment_bytes)
+    monkeypatch.setattr(banded, "_SEGMENT_BYTES", segment_bytes)
     layer = LayerSpec("iha", window, P).build(32, 4, num_kv_heads=2, causal=causal)
     x = torch.randn(2, 200, 32)
     with flop_counter() as of_the_operator:
@@ -48,11 +48,11 @@ def test_local_attention(
     # The same layer with the operators open: the functions behind them, which the counter can look into.
     with flop_counter() as inside:
         q, k, v = layer.project(x)
-        rows = [local.mixing_rows(alpha) for alpha in (layer.alpha_q, layer.alpha_k, layer.alpha_v)]
-        inputs = [t.detach() for t in (q, k, v, *rows, local.collapse_rows(layer.collapse, P))]
+        rows = [banded.mixing_rows(alpha) for alpha in (layer.alpha_q, layer.alpha_k, layer.alpha_v)]
+        inputs = [t.detach() for t in (q, k, v, *rows, banded.collapse_rows(layer.collapse, P))]
         options = (causal, window, P, None, None, None, None)
-        out, virtual_out, lse = local._forward._init_fn(*inputs, *options, 0.3, True)
-        local._backward._init_fn(torch.ones_like(out), *inputs, virtual_out, lse, *options, 0.3)
+        out, virtual_out, lse = banded._forward._init_fn(*inputs, *options, 0.3, True)
+        banded._backward._init_fn(torch.ones_like(out), *inputs, virtual_out, lse, *options, 0.3)
         layer.o_proj(out.flatten(2))
     counts = of_the_operator.get_flop_counts()["Global"]
     operators = sum(count for name, count in counts.items() if "iha" in str(name))

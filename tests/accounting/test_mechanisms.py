@@ -7,7 +7,7 @@ from iha.accounting import AttentionShape, layer_cache_bytes, layer_of, layer_pa
 from iha.layers.cache import KVCache
 from iha.layers.mechanisms import MECHANISMS
 from iha.layers.schedule import LayerSpec, named_schedule
-from iha.ops import flash
+from iha.ops.backends import flash
 from iha.ops.pairs import kept
 
 SHAPES = [

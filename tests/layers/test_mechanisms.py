@@ -7,7 +7,7 @@ import torch
 
 from iha.layers.cache import KVCache
 from iha.layers.mechanisms import MECHANISMS, Mechanism, find_mechanism
-from iha.ops.dispatch import BACKENDS
+from iha.ops.backends.dispatch import BACKENDS
 
 every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
 

@@ -8,13 +8,13 @@ from iha.ops.decoding import (
     decode_interleaved,
     decode_multihead,
     decoding_bias,
-    decoding_rotary,
+    decoding_positions,
     fold_mixing,
     visible_to_newest,
 )
 from iha.ops.interleaved import interleaved_head_attention
 from iha.ops.masking import Masking
-from iha.ops.rotary import rotary_table, turn, turn_wide, widened
+from iha.ops.rotary import full_table, rotary_table, rotate_by, rotate_by_full
 from iha.ops.visibility import Visibility
 
 THETA = 100.0
@@ -27,7 +27,7 @@ def _tensors(B: int, N: int, H: int, G: int, P: int, D: int, full: bool) -> list
 
 
 def _prerotated(x: torch.Tensor, P: int) -> torch.Tensor:
-    return turn(x, *rotary_table(torch.arange(x.shape[1]) * P, x.shape[-1], THETA, x.dtype))
+    return rotate_by(x, *rotary_table(torch.arange(x.shape[1]) * P, x.shape[-1], THETA, x.dtype))
 
 
 @pytest.mark.parametrize("causal", ["virtual", "token"])
@@ -49,7 +49,7 @@ def test_last_row_of_the_reference(
     rotary = None
     if rope_positions == "virtual":  # the query is turned in the step itself
         k = _prerotated(k, P)
-        rotary = widened(*rotary_table(decoding_rotary(torch.tensor([N - 1]), P), D, THETA, q.dtype))
+        rotary = full_table(*rotary_table(decoding_positions(torch.tensor([N - 1]), P), D, THETA, q.dtype))
     elif rope_positions == "token":
         q, k = _prerotated(q, 1), _prerotated(k, 1)
     first = 0 if window is None else N - 1 - rule.reach_back
@@ -87,10 +87,10 @@ def test_pseudo_rotary_is_virtual_rope(window: int | None) -> None:
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_turn_wide_is_turn() -> None:
+def test_a_full_table_rotates_as_the_half_one() -> None:
     x, table = torch.randn(2, 5, 3, 8), rotary_table(torch.arange(5), 8, THETA, torch.float32)
-    cos, sin = (t.unsqueeze(-2) for t in widened(*table))
-    torch.testing.assert_close(turn_wide(x, cos, sin), turn(x, *table))
+    cos, sin = (t.unsqueeze(-2) for t in full_table(*table))
+    torch.testing.assert_close(rotate_by_full(x, cos, sin), rotate_by(x, *table))
 
 
 @pytest.mark.parametrize("window", [None, 3])

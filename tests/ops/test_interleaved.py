@@ -82,7 +82,7 @@ def test_lengths_that_divide_nothing(N, window, causal, mask):
 
 
 def test_segments_of_a_long_local_sequence_join_without_a_seam(monkeypatch):
-    monkeypatch.setattr("iha.ops.local._SEGMENT_BYTES", 1 << 12)
+    monkeypatch.setattr("iha.ops.backends.banded._SEGMENT_BYTES", 1 << 12)
     for causal, rope_positions in (("virtual", "virtual"), ("token", "token"), (None, "virtual")):
         options = {"causal": causal, "window": 9, "rope_theta": 1000.0, "rope_positions": rope_positions}
         inputs = tensors(Shape(B=2, N=300, Nq=251, H=2, G=2, P=2, D=8, full=True))
@@ -152,7 +152,7 @@ def test_one_pseudo_head_and_identity_is_sdpa_bit_for_bit(dtype):
 
 
 def test_one_pseudo_head_and_identity_is_plain_banded_attention_bit_for_bit():
-    from iha.ops.attention import attend
+    from iha.ops.backends.attention import attend
     from iha.ops.masking import Masking
     from iha.ops.visibility import Visibility
 

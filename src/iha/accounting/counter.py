@@ -1,7 +1,7 @@
 """PyTorch's FLOP counter, taught what it cannot see: our operators, and SDPA's kernel on CPU.
 
 `torch.utils.flop_counter.FlopCounterMode` looks operators up in a table and counts nothing, without a word, for those
-that are not there. Importing `iha.accounting` adds `iha::masked_attention` and `iha::local_attention` for all counters;
+that are not there. Importing `iha.accounting` adds `iha::tiled_attention` and `iha::banded_attention` for all counters;
 `flop_counter()` is one that knows the CPU kernel too. Ours count what is executed, tile by tile, forward and backward.
 Torch's formulas count SDPA as if nothing were masked: global causal attention comes out at twice what it needs.
 """
@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
 
-from iha.ops.local import Segments
-from iha.ops.masked import tiling_of
+from iha.ops.backends.banded import Segments
+from iha.ops.backends.tiled import tiling_of
+from iha.ops.backends.tiles import Tiling, blocks
 from iha.ops.masking import Masking
-from iha.ops.tiles import Tiling, blocks
 
 _FORWARD, _BACKWARD = 2, 5  # products of a tile: scores and output; scores again and one for each of four gradients
 
@@ -36,16 +36,16 @@ def _sdpa_backward(grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int
     return 2 * q[0] * q[1] * q[2] * k[2] * (3 * q[3] + 2 * v[3])
 
 
-@register_flop_formula(torch.ops.iha.masked_attention, get_raw=True)
-def _masked(
+@register_flop_formula(torch.ops.iha.tiled_attention, get_raw=True)
+def _tiled(
     q: Tensor, k: Tensor, v: Tensor, causal: str | None, window: int | None, P: int, padding: Tensor | None,
     documents: Tensor | None, *_: Any, **__: Any,
 ) -> int:  # fmt: skip
     return _FORWARD * _product(q, forward_pairs(tiling_of(q, k, Masking.unpack(causal, window, P, padding, documents))))
 
 
-@register_flop_formula(torch.ops.iha.masked_attention_backward, get_raw=True)
-def _masked_backward(
+@register_flop_formula(torch.ops.iha.tiled_attention_backward, get_raw=True)
+def _tiled_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: str | None, window: int | None,
     P: int, padding: Tensor | None, documents: Tensor | None, *_: Any, **__: Any,
 ) -> int:  # fmt: skip
@@ -54,41 +54,41 @@ def _masked_backward(
     )
 
 
-@register_flop_formula(torch.ops.iha.local_attention, get_raw=True)
-def _local(
+@register_flop_formula(torch.ops.iha.banded_attention, get_raw=True)
+def _banded(
     q: Tensor, k: Tensor, v: Tensor, rows_q: Tensor, rows_k: Tensor, rows_v: Tensor, rows_out: Tensor,
     causal: str | None, window: int | None, P: int, padding: Tensor | None, documents: Tensor | None,
     *_: Any, **__: Any,
 ) -> int:  # fmt: skip
     B, D = q.shape[0], q.shape[3]
-    local = Segments.of(q, k, Masking.unpack(causal, window, P, padding, documents))
+    segments = Segments.of(q, k, Masking.unpack(causal, window, P, padding, documents))
     total = 0
-    for queries in blocks((local.first_query, local.N), local.segment):
-        keys = local.keys_seen_by(queries)
+    for queries in blocks((segments.first_query, segments.N), segments.segment):
+        keys = segments.keys_seen_by(queries)
         # Neighbouring segments share the keys of a window, and mix them twice.
         mixed = (queries[1] - queries[0]) * (rows_q.numel() + rows_out.numel())
         mixed += (keys[1] - keys[0]) * (rows_k.numel() + rows_v.numel())
-        total += 2 * B * D * mixed + _FORWARD * _product(q, forward_pairs(local.tiling(queries, keys, B)))
+        total += 2 * B * D * mixed + _FORWARD * _product(q, forward_pairs(segments.tiling(queries, keys, B)))
     return total
 
 
-@register_flop_formula(torch.ops.iha.local_attention_backward, get_raw=True)
-def _local_backward(
+@register_flop_formula(torch.ops.iha.banded_attention_backward, get_raw=True)
+def _banded_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, rows_q: Tensor, rows_k: Tensor, rows_v: Tensor, rows_out: Tensor,
     virtual_out: Tensor, lse: Tensor, causal: str | None, window: int | None, P: int,
     padding: Tensor | None, documents: Tensor | None, *_: Any, **__: Any,
 ) -> int:  # fmt: skip
     B, Nq, D = q.shape[0], q.shape[1], q.shape[3]
-    local = Segments.of(q, k, Masking.unpack(causal, window, P, padding, documents))
+    segments = Segments.of(q, k, Masking.unpack(causal, window, P, padding, documents))
     total = 2 * B * D * Nq * rows_out.numel()  # the gradient of R
-    for keys in blocks((0, local.N), local.segment):
-        queries = local.queries_that_see(keys)
+    for keys in blocks((0, segments.N), segments.segment):
+        queries = segments.queries_that_see(keys)
         if queries[0] == queries[1]:
             continue
         # q, k and v are mixed again, and each mix has two gradients; R only passes its gradient on.
         mixed = (queries[1] - queries[0]) * (3 * rows_q.numel() + rows_out.numel())
         mixed += (keys[1] - keys[0]) * 3 * (rows_k.numel() + rows_v.numel())
-        total += 2 * B * D * mixed + _BACKWARD * _product(q, backward_pairs(local.tiling(queries, keys, B)))
+        total += 2 * B * D * mixed + _BACKWARD * _product(q, backward_pairs(segments.tiling(queries, keys, B)))
     return total
 
 

@@ -8,7 +8,7 @@ twice the forward again; a flash kernel's, which computes the scores once more, 
 from dataclasses import dataclass
 from fractions import Fraction
 
-from iha.ops import flash
+from iha.ops.backends import flash
 from iha.ops.pairs import counted, kept, touched
 from iha.ops.visibility import Causality, Visibility
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from iha.layers.base import SelfAttention
 from iha.layers.costs import UnitCosts
 from iha.layers.initialisation import INITIALISATIONS, Initialisation
+from iha.ops.backends.dispatch import BACKENDS, Backend
 from iha.ops.checks import ROPE_POSITIONS, RopePositions
-from iha.ops.dispatch import BACKENDS, Backend
 from iha.ops.interleaved import interleaved_head_attention
 from iha.ops.visibility import Causality
 

@@ -11,7 +11,7 @@ from iha.layers.multihead import MultiHeadAttention
 from iha.layers.simplicial import SimplicialAttention
 from iha.layers.strassen import StrassenAttention
 from iha.layers.talking_heads import TalkingHeadsAttention
-from iha.ops.dispatch import BACKENDS
+from iha.ops.backends.dispatch import BACKENDS
 
 
 @dataclass(frozen=True)

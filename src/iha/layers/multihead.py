@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from iha.layers.base import SelfAttention
-from iha.ops.dispatch import BACKENDS
+from iha.ops.backends.dispatch import BACKENDS
 from iha.ops.multihead import multihead_attention
 
 

@@ -17,6 +17,7 @@ from iha.layers.multihead import MultiHeadAttention
 from iha.layers.talking_heads import TalkingHeadsAttention
 from iha.models.configuration import IHAConfig
 from iha.models.context import Context
+from iha.ops.backends.formula import attend_with_weights
 from iha.ops.decoding import (
     FoldedMixing,
     decode_interleaved,
@@ -29,9 +30,8 @@ from iha.ops.inputs import zero_padding
 from iha.ops.interleaved import interleaved_head_attention
 from iha.ops.masking import Masking
 from iha.ops.mixing import collapse_pseudo_heads, mix
-from iha.ops.rotary import turn_wide
+from iha.ops.rotary import rotate_by_full
 from iha.ops.visibility import Visibility
-from iha.ops.weights import attend_with_weights
 
 
 class CachedAttention(SelfAttention):
@@ -71,7 +71,7 @@ class CachedAttention(SelfAttention):
         return self.o_proj(out.flatten(2)), weights
 
     def turned(self, x: Tensor, context: Context) -> Tensor:
-        return turn_wide(x, *context.tables[self.stride])
+        return rotate_by_full(x, *context.tables[self.stride])
 
     def attend_turned(
         self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, context: Context

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from iha.models.configuration import IHAConfig
 from iha.models.rotary import IHARotaryEmbedding, Table
-from iha.ops.decoding import decoding_rotary
-from iha.ops.rotary import widened
+from iha.ops.decoding import decoding_positions
+from iha.ops.rotary import full_table
 
 # attn_implementation of transformers to our backends; eager returns the weights, which no backend does.
 BACKENDS = {"eager": "auto", "sdpa": "auto", "flex_attention": "flex", "flash_attention_2": "flash"}
@@ -37,12 +37,12 @@ class Context:
         document_ids: Tensor | None,
     ) -> "Context":
         strides = {config.rotary_stride(spec) for spec in config.layers}
-        tables = {P: widened(*rotary((positions * P).unsqueeze(-1))) for P in strides}
+        tables = {P: full_table(*rotary((positions * P).unsqueeze(-1))) for P in strides}
         offsets, decoding = {}, {}
         for P in strides - {1}:
             offsets[P] = rotary.offsets(torch.arange(P, device=positions.device))
             if positions.shape[1] == 1:
-                decoding[P] = widened(*rotary(decoding_rotary(positions, P)))
+                decoding[P] = full_table(*rotary(decoding_positions(positions, P)))
         return cls(tables, offsets, decoding, padding, document_ids, config._attn_implementation or "sdpa")
 
     @property

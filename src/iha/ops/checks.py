@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from iha.ops.dispatch import BACKENDS
+from iha.ops.backends.dispatch import BACKENDS
 from iha.ops.masking import Masking
 
 CAUSALITIES = ("virtual", "token", None)
@@ -65,7 +65,7 @@ def check_options(
     if rope_theta is not None and not (math.isfinite(rope_theta) and rope_theta > 0):
         raise ValueError(f"rope_theta must be positive and finite, got {rope_theta!r}")
     if rope_theta is not None and head_dim % 2:
-        raise ValueError(f"RoPE turns pairs of features: the head width must be even, got {head_dim}")
+        raise ValueError(f"RoPE rotates pairs of features: the head width must be even, got {head_dim}")
     if scale is not None and not math.isfinite(scale):
         raise ValueError(f"scale must be finite, got {scale!r}")
     if backend not in BACKENDS:

@@ -2,8 +2,8 @@
 
 Pseudo-keys and -values are linear in the cached heads, so the mixing weights need not be applied to the T cached tokens
 at all: alpha_k moves to the query and alpha_v to the output, both of which are one token long. The cache is read twice
-in two matrix products over all heads at once, and nothing of size T*P*D is ever built. RoPE moves likewise: turning key
-p' on by p' is turning the query back by p'.
+in two matrix products over all heads at once, and nothing of size T*P*D is ever built. RoPE moves likewise: rotating
+pseudo-key p' forward by p' is rotating the query back by p'.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from iha.ops.masking import Masking
-from iha.ops.rotary import turn_wide
+from iha.ops.precision import wide
+from iha.ops.rotary import rotate_by_full
 
 
 class FoldedMixing(NamedTuple):
@@ -45,11 +46,11 @@ def decode_interleaved(
     H, P = q.shape[2], mixing.value.shape[-1] // G
     q = torch.bmm(mixing.query.expand(B, -1, -1), q.squeeze(1))  # (B, H*P*P*G, D)
     if rotary is not None:
-        q = turn_wide(q.view(B, H, P, P, G, D), *rotary)
+        q = rotate_by_full(q.view(B, H, P, P, G, D), *rotary)
     q, keys, values = q.view(B, H * P * P, G * D), k.flatten(2).mT, v.flatten(2)
     scores = torch.bmm(q, keys) if bias is None else torch.baddbmm(bias, q, keys)  # (B, H*P*P, T)
-    wide = torch.promote_types(scores.dtype, torch.float32)
-    weights = scores.view(B, H, P, P * T).softmax(dim=-1, dtype=wide).to(scores.dtype)  # over all pseudo-keys p', t
+    weights = scores.view(B, H, P, P * T).softmax(dim=-1, dtype=wide(scores.dtype))  # over all pseudo-keys p', t
+    weights = weights.to(scores.dtype)
 
     per_head = mixing.collapse.shape == (H, P)
     if per_head:
@@ -75,8 +76,7 @@ def decode_multihead(
     scores = q @ k.permute(0, 2, 3, 1)  # (B, G, H/G, T)
     if bias is not None:
         scores = scores + bias.view(bias.shape[0], G, H // G, -1)
-    wide = torch.promote_types(scores.dtype, torch.float32)
-    return (scores.softmax(dim=-1, dtype=wide).to(v.dtype) @ v.transpose(1, 2)).view(B, 1, H, D)
+    return (scores.softmax(dim=-1, dtype=wide(scores.dtype)).to(v.dtype) @ v.transpose(1, 2)).view(B, 1, H, D)
 
 
 def visible_to_newest(
@@ -110,10 +110,10 @@ def decoding_bias(visible: Tensor, num_heads: int, dtype: torch.dtype) -> Tensor
     return bias.flatten(1, 2).repeat(1, num_heads, 1)
 
 
-def decoding_rotary(positions: Tensor, num_pseudo_heads: int) -> Tensor:
+def decoding_positions(positions: Tensor, num_pseudo_heads: int) -> Tensor:
     """Where the query stands to each of its keys under virtual positions: (...) token positions n to (..., P, P, 1).
 
-    The keys have been turned to n*P, without their p'.
+    The keys have been rotated to n*P, without their p'.
     """
     p = torch.arange(num_pseudo_heads, device=positions.device)
     offsets = (p[:, None] - p)[:, :, None]  # (P, P, 1): p - p'

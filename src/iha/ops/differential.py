@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from iha.ops import inputs
-from iha.ops.attention import attend
+from iha.ops.backends.attention import attend
 from iha.ops.masking import Masking
+from iha.ops.precision import wide
 from iha.ops.visibility import Causality
 
 
@@ -31,7 +32,7 @@ def lambda_init_at(depth: int) -> float:
 
 def lambda_from(q1: Tensor, k1: Tensor, q2: Tensor, k2: Tensor, lambda_init: float) -> Tensor:
     """lambda = exp(q1·k1) - exp(q2·k2) + lambda_init, in float32 at least; four learned vectors (D,), one number."""
-    q1, k1, q2, k2 = (t.to(inputs.wide(t.dtype)) for t in (q1, k1, q2, k2))
+    q1, k1, q2, k2 = (t.to(wide(t.dtype)) for t in (q1, k1, q2, k2))
     return (q1 * k1).sum().exp() - (q2 * k2).sum().exp() + lambda_init
 
 
@@ -107,7 +108,7 @@ def differential_attention_reference(
 def _normalised(
     first: Tensor, second: Tensor, lambda_: Tensor, norm_weight: Tensor, lambda_init: float, eps: float
 ) -> Tensor:
-    dtype = inputs.wide(first.dtype)
+    dtype = wide(first.dtype)
     out = first.to(dtype) - lambda_.to(dtype) * second.to(dtype)
     out = F.rms_norm(out, out.shape[-1:], norm_weight.to(dtype), eps)
     return ((1 - lambda_init) * out).to(first.dtype)

@@ -56,8 +56,8 @@ def prepare(
     check(q, keys, masking, rope_theta=rope_theta, scale=scale, backend=backend)
     q, *zeroed = zero_padding(masking.key_padding_mask, q, *keys.values())
     keys = dict(zip(keys, zeroed, strict=True))
-    q, *turned = rotate_tokens(rope_theta, q, *(keys[name] for name in rotated))
-    keys.update(zip(rotated, turned, strict=True))
+    q, *done = rotate_tokens(rope_theta, q, *(keys[name] for name in rotated))
+    keys.update(zip(rotated, done, strict=True))
     return q.shape[-1] ** -0.5 if scale is None else scale, q, list(keys.values())
 
 
@@ -87,11 +87,6 @@ def repeat_heads(x: Tensor, num_heads: int) -> Tensor:
     """(B, N, G, D) to (B, N, H, D): query head h reads key/value head h*G // H."""
     G = x.shape[2]
     return x if num_heads == G else x.repeat_interleave(num_heads // G, dim=2)
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """The precision of softmax and of sums over tiles: float32 at least."""
-    return torch.promote_types(dtype, torch.float32)
 
 
 def _shapes(tensors: dict[str, Tensor]) -> str:

@@ -4,14 +4,14 @@ import torch
 from torch import Tensor
 
 from iha.ops import reference
-from iha.ops.attention import attend
+from iha.ops.backends.attention import attend
+from iha.ops.backends.banded import banded_attention
+from iha.ops.backends.dispatch import Case, choose_backend
 from iha.ops.checks import check_masking, check_options, check_tensors
-from iha.ops.dispatch import Case, choose_backend
 from iha.ops.inputs import zero_padding
-from iha.ops.local import local_attention
 from iha.ops.masking import Masking
 from iha.ops.mixing import collapse_pseudo_heads, mix
-from iha.ops.precision import as_autocast
+from iha.ops.precision import as_autocast, wide
 from iha.ops.rotary import rotary_table, rotate
 from iha.ops.visibility import Causality
 
@@ -51,7 +51,7 @@ def interleaved_head_attention(
         rope_theta: base of RoPE (half-split convention); no RoPE when None.
         rope_positions: "virtual", position i; "token", position n.
         pseudo_rotary: for callers who keep rotary tables and rotated keys (models, decoding), instead of rope_theta: q
-            and k come turned to position n*P, and pseudo-head p is turned further by row p of this table.
+            and k come rotated to position n*P, and pseudo-head p is rotated further by row p of this table.
         key_padding_mask: False marks padding, anywhere. A padded token is neither seen nor sees: its output row is
             zero, and whatever stands in it (NaN too) reaches no other output and no gradient.
         document_ids: attention stays inside tokens of equal id (packed documents).
@@ -76,19 +76,19 @@ def interleaved_head_attention(
 
     q, k, v = zero_padding(key_padding_mask, q, k, v)
     if rope_theta is not None:
-        # RoPE turns features, mixing combines heads: they commute. So heads are turned to position n*P (or n) before
+        # RoPE rotates features, mixing combines heads: they commute. So heads are rotated to position n*P (or n) before
         # there are P times as many, and of virtual positions only p is left to pseudo-head p.
         stride = P if rope_positions == "virtual" else 1
         positions = stride * torch.arange(N, device=q.device)
         q, k = rotate(q, positions[N - Nq :], rope_theta), rotate(k, positions, rope_theta)
         if stride > 1:
-            wide = torch.promote_types(q.dtype, torch.float32)
-            pseudo_rotary = rotary_table(torch.arange(P, device=q.device), q.shape[-1], rope_theta, wide)
+            offsets = torch.arange(P, device=q.device)
+            pseudo_rotary = rotary_table(offsets, q.shape[-1], rope_theta, wide(q.dtype))
 
     case = Case.of(q, k, v, masking, num_tokens=(Nq, N))
     backend, masking = choose_backend(case, backend), masking.ruled_by(case.visibility)
     if backend == "banded":
-        return local_attention(q, k, v, alpha_q, alpha_k, alpha_v, collapse, masking, pseudo_rotary, scale)
+        return banded_attention(q, k, v, alpha_q, alpha_k, alpha_v, collapse, masking, pseudo_rotary, scale)
     q, k, v = mix(q, alpha_q, pseudo_rotary), mix(k, alpha_k, pseudo_rotary), mix(v, alpha_v)  # (B, N*P, heads, D)
     out = attend(q, k, v, masking, scale=scale, backend=backend)  # (B, Nq*P, H, D)
     return collapse_pseudo_heads(out, collapse, P)  # (B, Nq, H, D)

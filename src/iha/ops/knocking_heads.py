@@ -11,7 +11,7 @@ from all of them. T, up and down start as the identity and gate as zero, so that
 
 from torch import Tensor
 
-from iha.ops.inputs import wide
+from iha.ops.precision import wide
 
 
 def knock_linear(x: Tensor, projection: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ consecutive virtual tokens of token n: the interleaving of Step 3 costs no trans
 import torch
 from torch import Tensor
 
-from iha.ops.rotary import turn
+from iha.ops.rotary import rotate_by
 
 
 def mixing_rows(alpha: Tensor) -> Tensor:
@@ -28,10 +28,10 @@ def collapse_rows(collapse: Tensor, num_pseudo_heads: int) -> Tensor:
 def mix(x: Tensor, alpha: Tensor, rotary: tuple[Tensor, Tensor] | None = None) -> Tensor:
     """Pseudo-heads, interleaved: x (B, N, M, D) and alpha (M, H, P) give (B, N*P, H, D).
 
-    `rotary`, cos and sin of (P, D/2), turns pseudo-head p by the p-th angle.
+    `rotary`, cos and sin of (P, D/2), rotates pseudo-head p by the p-th angle.
     """
     pseudo = combine_heads(mixing_rows(alpha), x).unflatten(2, (alpha.shape[2], -1))  # (B, N, P, H, D)
-    return (pseudo if rotary is None else turn(pseudo, *rotary)).flatten(1, 2)
+    return (pseudo if rotary is None else rotate_by(pseudo, *rotary)).flatten(1, 2)
 
 
 def collapse_pseudo_heads(x: Tensor, collapse: Tensor, num_pseudo_heads: int) -> Tensor:

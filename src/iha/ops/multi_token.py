@@ -20,8 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from iha.ops import inputs
-from iha.ops.chunks import Rows, by_query_rows
+from iha.ops.backends.query_rows import Rows, by_query_rows
 from iha.ops.masking import Masking
+from iha.ops.precision import wide
 from iha.ops.visibility import Causality
 
 
@@ -52,7 +53,7 @@ def multi_token_attention(
     def formula(rows: Rows, q: Tensor, keys: Sequence[Tensor], kernels: Sequence[Tensor]) -> Tensor:
         k, v = (inputs.repeat_heads(t, H).transpose(1, 2) for t in keys)  # (B, H, keys, D)
         hidden = ~rows.visible[:, None]  # (1 or B, 1, halo + queries, keys)
-        logits = (factor * (q.transpose(1, 2) @ k.mT)).to(inputs.wide(q.dtype)).masked_fill(hidden, 0)
+        logits = (factor * (q.transpose(1, 2) @ k.mT)).to(wide(q.dtype)).masked_fill(hidden, 0)
         # Zeros stand for rows before the first and keys beyond the last.
         logits = F.pad(logits, ((ck - 1) // 2, ck // 2, cq - 1 - rows.halo, 0))
         kernel, heads = (t.to(logits.dtype) for t in kernels)
@@ -118,7 +119,7 @@ def multi_token_attention_reference(
 
 def group_norm(x: Tensor, weight: Tensor, lambda_init: float, eps: float = 1e-5) -> Tensor:
     """RMS norm of each head x (B, N, H, D), then (1 - lambda_init): the depth scaling of differential attention."""
-    dtype = inputs.wide(x.dtype)
+    dtype = wide(x.dtype)
     return ((1 - lambda_init) * F.rms_norm(x.to(dtype), x.shape[-1:], weight.to(dtype), eps)).to(x.dtype)
 
 

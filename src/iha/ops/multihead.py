@@ -6,7 +6,7 @@ Its reference is `iha.ops.reference` with one pseudo-head and nothing to mix.
 from torch import Tensor
 
 from iha.ops import inputs
-from iha.ops.attention import attend
+from iha.ops.backends.attention import attend
 from iha.ops.masking import Masking
 from iha.ops.visibility import Causality
 

@@ -1,4 +1,4 @@
-"""Which precision a tensor is computed in."""
+"""The precision of a computation: autocast's dtype for the inputs, float32 at least for sums and softmax."""
 
 import torch
 from torch import Tensor
@@ -11,3 +11,8 @@ def as_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
         return tensors
     dtype = torch.get_autocast_dtype(device)
     return tuple(t if t.dtype == torch.float64 else t.to(dtype) for t in tensors)
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The precision of softmax and of sums over tiles: float32 at least."""
+    return torch.promote_types(dtype, torch.float32)

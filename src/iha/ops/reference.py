@@ -84,7 +84,7 @@ def interleaved_head_attention(
 
 
 def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
-    """RoPE in the half-split convention: feature d turns with feature d + D/2, by position * theta^(-2d/D)."""
+    """RoPE in the half-split convention: feature d rotates with feature d + D/2, by position * theta^(-2d/D)."""
     half = x.shape[-1] // 2
     dtype = torch.promote_types(x.dtype, torch.float32)
     frequency = theta ** -(torch.arange(half, device=x.device, dtype=torch.float64) / half)

@@ -1,7 +1,12 @@
-"""Rotary position embedding (RoPE), in Hugging Face's half-split convention: feature d turns with feature d + D/2."""
+"""Rotary position embedding (RoPE), in Hugging Face's half-split convention: feature d rotates with feature d + D/2.
+
+A table is a pair (cos, sin) with D/2 columns. A *full* table has D columns: each half of a head has its own.
+"""
 
 import torch
 from torch import Tensor
+
+from iha.ops.precision import wide
 
 
 def rotary_table(positions: Tensor, dim: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -13,24 +18,23 @@ def rotary_table(positions: Tensor, dim: int, theta: float, dtype: torch.dtype) 
 
 
 def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
-    """Turn x (B, N, H, D) by its positions (N,) or (B, N). Computed in float32 at least, returned in x's dtype."""
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    return turn(x, *rotary_table(positions, x.shape[-1], theta, dtype))
+    """Rotate x (B, N, H, D) by its positions (N,) or (B, N). Computed in float32 at least, returned in x's dtype."""
+    return rotate_by(x, *rotary_table(positions, x.shape[-1], theta, wide(x.dtype)))
 
 
-def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn x (..., N, H, D) by a table of (..., N, D/2), the same for every head, in the table's precision."""
+def rotate_by(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate x (..., N, H, D) by a table of (..., N, D/2), the same for every head, in the table's precision."""
     cos, sin = cos.unsqueeze(-2), sin.unsqueeze(-2)  # (..., N, 1, D/2)
     first, second = x.to(cos.dtype).chunk(2, dim=-1)  # (..., N, H, D/2) each
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
 
 
-def widened(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """A table (..., D/2) as `turn_wide` takes it, (..., D) each: the sign of the half-split is in the second."""
+def full_table(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """A table (..., D/2) as a full one, (..., D) each, for `rotate_by_full`. Its sine is negative in the first half."""
     return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
-def turn_wide(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """`turn` by a widened table that broadcasts to x (..., D): a third of the calls, and decoding waits for calls."""
-    wide = x.to(cos.dtype)
-    return torch.addcmul(wide * cos, wide.roll(x.shape[-1] // 2, dims=-1), sin).to(x.dtype)
+def rotate_by_full(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """`rotate_by` with a full table that broadcasts to x (..., D): a third of the calls, and calls bound decoding."""
+    y = x.to(cos.dtype)
+    return torch.addcmul(y * cos, y.roll(x.shape[-1] // 2, dims=-1), sin).to(x.dtype)

@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from iha.ops import inputs, simplicial_fused
+from iha.ops import inputs
+from iha.ops.backends import simplicial_fused
 from iha.ops.masking import Masking
+from iha.ops.precision import wide
 from iha.ops.visibility import Causality, Visibility
 
 _MAX_BLOCK_SCORES = 1 << 21  # B x H x queries x second keys x first keys of one block: 8 MiB in float32
@@ -139,7 +141,7 @@ class _Plan:
     def scores(self, block: _Block, q: Tensor, k1: Tensor, k2: Tensor) -> Tensor:
         """(B, H, queries, seconds, firsts), -inf where hidden: one matrix product, of q ⊙ k2 with k1."""
         pairs = q[:, :, block.queries, None] * k2[:, :, None, block.seconds]  # (B, H, queries, seconds, D)
-        scores = self.scale * _times(pairs, k1[:, :, block.firsts].mT).to(inputs.wide(q.dtype))
+        scores = self.scale * _times(pairs, k1[:, :, block.firsts].mT).to(wide(q.dtype))
         return scores.masked_fill_(block.hidden, -torch.inf)
 
 
@@ -148,7 +150,7 @@ class _Simplicial(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, plan: _Plan, q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-        dtype = inputs.wide(q.dtype)
+        dtype = wide(q.dtype)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         lse = torch.empty(q.shape[:3], dtype=dtype, device=q.device)
         with torch.autocast(q.device.type, enabled=False):
@@ -178,7 +180,7 @@ class _Simplicial(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
         plan: _Plan = ctx.plan
         q, k1, k2, v1, v2, out, lse = ctx.saved_tensors
-        dtype = inputs.wide(q.dtype)
+        dtype = wide(q.dtype)
         # Sums over blocks in float32 at least: in bfloat16 every further block would round the sum again.
         dq, dk1, dk2, dv1, dv2 = (torch.zeros_like(t, dtype=dtype) for t in (q, k1, k2, v1, v2))
         delta = (grad.to(dtype) * out.to(dtype)).sum(dim=-1)  # (B, H, Nq)

@@ -19,8 +19,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from iha.ops import inputs
-from iha.ops.chunks import Rows, by_query_rows
+from iha.ops.backends.query_rows import Rows, by_query_rows
 from iha.ops.masking import Masking
+from iha.ops.precision import wide
 from iha.ops.visibility import Causality
 
 _MAX_BLOCK = 1 << 22  # B x H x queries x (D + 1) x keys of one block
@@ -52,7 +53,7 @@ def strassen_attention(
         chunk = max(1, min(64, _MAX_BLOCK // (B * H * (D + 1) * k1.shape[1])))
 
     def formula(rows: Rows, q: Tensor, keys: Sequence[Tensor], _: Sequence[Tensor]) -> Tensor:
-        dtype = inputs.wide(q.dtype)
+        dtype = wide(q.dtype)
         f, g, h, v, w = (inputs.repeat_heads(t, H).transpose(1, 2).to(dtype) for t in (q, *keys))  # (B, H, ., D)
         hidden = ~rows.visible[:, None]  # (1 or B, 1, queries, keys)
         return _by_products(f, g, h, v, w, hidden, factor).transpose(1, 2).to(q.dtype)

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from iha.ops import inputs
-from iha.ops.chunks import Rows, by_query_rows
+from iha.ops.backends.query_rows import Rows, by_query_rows
 from iha.ops.masking import Masking
+from iha.ops.precision import wide
 from iha.ops.visibility import Causality
 
 
@@ -46,7 +47,7 @@ def talking_heads_attention(
 
     def formula(rows: Rows, q: Tensor, keys: Sequence[Tensor], mixes: Sequence[Tensor]) -> Tensor:
         k, v = (inputs.repeat_heads(t, q.shape[2]).transpose(1, 2) for t in keys)  # (B, H, keys, D)
-        logits = (factor * (q.transpose(1, 2) @ k.mT)).to(inputs.wide(q.dtype))  # (B, H, queries, keys)
+        logits = (factor * (q.transpose(1, 2) @ k.mT)).to(wide(q.dtype))  # (B, H, queries, keys)
         logits = _mix_heads(logits, mixes[0]).masked_fill(~rows.visible[:, None], -torch.inf)
         weights = _mix_heads(logits.softmax(dim=-1), mixes[1])
         return (weights.to(v.dtype) @ v).transpose(1, 2)  # (B, queries, H, D)

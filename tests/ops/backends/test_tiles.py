@@ -5,10 +5,10 @@ import torch
 
 import iha
 from iha.accounting.measure import allocated
-from iha.ops import kernels
-from iha.ops.masked import masked_attention
+from iha.ops.backends import kernels
+from iha.ops.backends.tiled import tiled_attention
+from iha.ops.backends.tiles import Tiling, backward_tiles, forward_tiles
 from iha.ops.masking import Masking
-from iha.ops.tiles import Tiling, backward_tiles, forward_tiles
 from iha.ops.visibility import Visibility
 from support import Shape, tensors
 
@@ -32,7 +32,7 @@ def test_the_operator_by_formula_alone(monkeypatch):
     """The whole way through as on a device without the CPU kernels."""
     inputs = [t.detach() for t in tensors(Shape(N=111))]
     want = iha.reference.interleaved_head_attention(*inputs, window=9)
-    monkeypatch.setattr("iha.ops.tiles.attend_tile", kernels.attend_tile_by_formula)
+    monkeypatch.setattr("iha.ops.backends.tiles.attend_tile", kernels.attend_tile_by_formula)
     got = iha.interleaved_head_attention(*inputs, window=9)
     torch.testing.assert_close(got, want, atol=1e-12, rtol=0)
 
@@ -93,16 +93,16 @@ def test_training_a_local_layer_keeps_no_pseudo_heads():
     assert sum(saved.values()) < (3 + P + 1) * N * H * D * 4
 
 
-def test_masked_attention_passes_torchs_own_checks_of_an_operator():
+def test_tiled_attention_passes_torchs_own_checks_of_an_operator():
     q, k, v = (torch.randn(1, 12, 2, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
     arguments = (q, k, v, "token", None, 2, torch.tensor([[True] * 5 + [False]]), None, 0.5)
-    torch.library.opcheck(torch.ops.iha.masked_attention.default, arguments)
-    assert masked_attention(q, k, v, Masking(Visibility("token", None, 2)), 0.5).shape == q.shape
+    torch.library.opcheck(torch.ops.iha.tiled_attention.default, arguments)
+    assert tiled_attention(q, k, v, Masking(Visibility("token", None, 2)), 0.5).shape == q.shape
 
 
-def test_local_attention_passes_torchs_own_checks_of_an_operator():
+def test_banded_attention_passes_torchs_own_checks_of_an_operator():
     q, k, v = (torch.randn(1, 12, 2, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
     rows = [torch.randn(4, 2, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     back = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
     arguments = (q, k, v, *rows, back, "virtual", 3, 2, None, None, torch.rand(2, 2), torch.rand(2, 2), 0.5, True)
-    torch.library.opcheck(torch.ops.iha.local_attention.default, arguments)
+    torch.library.opcheck(torch.ops.iha.banded_attention.default, arguments)

@@ -6,11 +6,12 @@ Opaque to torch.compile, which would otherwise unroll the tiles and copy their o
 import torch
 from torch import Tensor
 
+from iha.ops.backends.tiles import Tiling, backward_tiles, forward_tiles
 from iha.ops.masking import Masking
-from iha.ops.tiles import Tiling, backward_tiles, forward_tiles
+from iha.ops.precision import wide
 
 
-def masked_attention(
+def tiled_attention(
     q: Tensor,  # (B, Nq*P, H, D), the last Nq of the N tokens
     k: Tensor,  # (B, N*P, G, D)
     v: Tensor,  # (B, N*P, G, D)
@@ -21,7 +22,7 @@ def masked_attention(
     return out
 
 
-@torch.library.custom_op("iha::masked_attention", mutates_args=())
+@torch.library.custom_op("iha::tiled_attention", mutates_args=())
 def _forward(
     q: Tensor,
     k: Tensor,
@@ -37,7 +38,7 @@ def _forward(
     return forward_tiles(q, k, v, tiling_of(q, k, masking), scale)
 
 
-@torch.library.custom_op("iha::masked_attention_backward", mutates_args=())
+@torch.library.custom_op("iha::tiled_attention_backward", mutates_args=())
 def _backward(
     grad: Tensor,
     q: Tensor,
@@ -67,7 +68,7 @@ def tiling_of(q: Tensor, k: Tensor, masking: Masking) -> Tiling:
 
 @_forward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, *options: object) -> tuple[Tensor, Tensor]:
-    lse = q.new_empty(q.shape[:3], dtype=torch.promote_types(q.dtype, torch.float32))
+    lse = q.new_empty(q.shape[:3], dtype=wide(q.dtype))
     return torch.empty_like(q, memory_format=torch.contiguous_format), lse
 
 

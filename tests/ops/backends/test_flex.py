@@ -5,7 +5,7 @@ import torch
 from torch.nn.attention.flex_attention import create_mask
 
 import iha
-from iha.ops import flex
+from iha.ops.backends import flex
 from iha.ops.masking import Masking
 from iha.ops.visibility import Visibility
 from support import Shape, tensors

@@ -11,16 +11,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from iha.ops.backends.tiles import Range, Tiling, backward_tiles, blocks, forward_tiles
 from iha.ops.masking import Masking
 from iha.ops.mixing import collapse_rows, combine_heads, combine_heads_rows_grad, mixing_rows
-from iha.ops.rotary import turn
-from iha.ops.tiles import Range, Tiling, backward_tiles, blocks, forward_tiles
+from iha.ops.precision import wide
+from iha.ops.rotary import rotate_by
 
 # Of one mixed tensor: enough work for a call, and below what malloc hands back to the system after every use.
 _SEGMENT_BYTES = 1 << 22
 
 
-def local_attention(
+def banded_attention(
     q: Tensor,  # (B, Nq, H, D), the last Nq of the N tokens
     k: Tensor,  # (B, N, G, D)
     v: Tensor,  # (B, N, G, D)
@@ -29,7 +30,7 @@ def local_attention(
     alpha_v: Tensor,  # (G, G, P)
     collapse: Tensor,  # (H, P) or (H, H*P)
     masking: Masking,  # the caller zeroes q, k and v of padded tokens
-    pseudo_rotary: tuple[Tensor, Tensor] | None,  # cos and sin (P, D/2), the turn of pseudo-head p; q and k are turned
+    pseudo_rotary: tuple[Tensor, Tensor] | None,  # cos and sin (P, D/2) of pseudo-head p; q and k are rotated already
     scale: float,
 ) -> Tensor:  # (B, Nq, H, D)
     tensors = (
@@ -82,17 +83,17 @@ class Segments:
         return slice((queries[0] - self.first_query) * self.P, (queries[1] - self.first_query) * self.P)
 
     def pseudo_heads(self, x: Tensor, rows: Tensor, cos: Tensor | None = None, sin: Tensor | None = None) -> Tensor:
-        """x (B, n, M, D) to (B, n*P, H, D), pseudo-head p turned by row p of the table if there is one."""
+        """x (B, n, M, D) to (B, n*P, H, D), pseudo-head p rotated by row p of the table if there is one."""
         pseudo = self._apart(combine_heads(rows, x))
-        return (pseudo if cos is None or sin is None else turn(pseudo, cos, sin)).flatten(1, 2)
+        return (pseudo if cos is None or sin is None else rotate_by(pseudo, cos, sin)).flatten(1, 2)
 
     def pseudo_heads_backward(
         self, grad: Tensor, x: Tensor, rows: Tensor, cos: Tensor | None = None, sin: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Gradients of x and of rows, in grad's dtype. Turning backward is turning by the negative angle."""
+        """Gradients of x and of rows, in grad's dtype. The inverse rotation is by the negative angle."""
         grad = grad.unflatten(1, (-1, self.P))  # (B, n, P, H, D)
         if cos is not None and sin is not None:
-            grad = turn(grad, cos, -sin)
+            grad = rotate_by(grad, cos, -sin)
         grad = grad.flatten(2, 3)  # (B, n, P*H, D)
         return combine_heads(rows.t().to(grad.dtype), grad), combine_heads_rows_grad(grad, x.to(grad.dtype))
 
@@ -100,7 +101,7 @@ class Segments:
         return pseudo.unflatten(2, (self.P, -1))  # (B, n, P, H, D)
 
 
-@torch.library.custom_op("iha::local_attention", mutates_args=())
+@torch.library.custom_op("iha::banded_attention", mutates_args=())
 def _forward(
     q: Tensor,
     k: Tensor,
@@ -138,7 +139,7 @@ def _forward(
     return out, virtual_out, lse
 
 
-@torch.library.custom_op("iha::local_attention_backward", mutates_args=())
+@torch.library.custom_op("iha::banded_attention_backward", mutates_args=())
 def _backward(
     grad: Tensor,
     q: Tensor,
@@ -160,7 +161,7 @@ def _backward(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     local = Segments.of(q, k, Masking.unpack(causal, window, num_pseudo_heads, key_padding_mask, document_ids))
-    P, sums, grad = num_pseudo_heads, torch.promote_types(q.dtype, torch.float32), grad.contiguous()
+    P, sums, grad = num_pseudo_heads, wide(q.dtype), grad.contiguous()
     tensors = (q, k, v, rows_q, rows_k, rows_v, rows_out)
     grads = tuple(torch.zeros(t.shape, dtype=sums, device=t.device) for t in tensors)
     grad_q, grad_k, grad_v, grad_rows_q, grad_rows_k, grad_rows_v, grad_rows_out = grads
@@ -198,7 +199,7 @@ def _backward(
 def _outputs(q: Tensor, P: int, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
     B, Nq, H, D = q.shape
     virtual = (B, Nq * P, H) if keep else (0, 0, 0)  # the backward's business only
-    lse = q.new_empty(virtual, dtype=torch.promote_types(q.dtype, torch.float32))
+    lse = q.new_empty(virtual, dtype=wide(q.dtype))
     return q.new_empty(q.shape), q.new_empty((*virtual, D)), lse
 
 

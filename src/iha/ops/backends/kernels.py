@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from iha.ops.precision import wide
+
 _NARROWEST = 16  # features of a head for which the CPU kernel's matrix products fill a vector register
 
 
@@ -18,7 +20,7 @@ def fused_on(x: Tensor) -> bool:
     return x.device.type == "cpu" and (torch.compiler.is_compiling() or torch.backends.cuda.flash_sdp_enabled())
 
 
-def widened(x: Tensor) -> Tensor:
+def widen_narrow_heads(x: Tensor) -> Tensor:
     """(..., D) with D < 16 filled up with zeros on CPU: the same scores and values, up to 1.6 times as fast."""
     narrow = _NARROWEST - x.shape[-1]
     return F.pad(x, (0, narrow)) if narrow > 0 and x.dtype == torch.float32 and fused_on(x) else x
@@ -64,5 +66,5 @@ def attend_tile_backward_by_formula(
 
 def _scores(q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -> Tensor:
     # Softmax in float32 at least, as the fused kernels do.
-    scores = scale * (q @ k.mT).to(torch.promote_types(q.dtype, torch.float32))
+    scores = scale * (q @ k.mT).to(wide(q.dtype))
     return scores if bias is None else scores + bias

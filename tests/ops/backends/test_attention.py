@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from iha.ops import kernels
-from iha.ops.attention import attend
+from iha.ops.backends import kernels
+from iha.ops.backends.attention import attend
 from iha.ops.masking import Masking
 from iha.ops.visibility import Visibility
 from support import outputs_and_gradients
@@ -31,8 +31,8 @@ def test_narrow_heads(D: int, G: int, causal: str | None, monkeypatch: pytest.Mo
 
 
 def test_what_is_filled_up() -> None:
-    assert kernels.widened(torch.ones(2, 8)).tolist() == [[1.0] * 8 + [0.0] * 8] * 2
+    assert kernels.widen_narrow_heads(torch.ones(2, 8)).tolist() == [[1.0] * 8 + [0.0] * 8] * 2
     for x in (torch.ones(2, 16), torch.ones(2, 8, dtype=torch.float64), torch.ones(2, 8, device="meta")):
-        assert kernels.widened(x) is x
+        assert kernels.widen_narrow_heads(x) is x
     with sdpa_kernel(SDPBackend.MATH):  # plain matrix products, as for counting them
-        assert kernels.widened(torch.ones(2, 8)).shape == (2, 8)
+        assert kernels.widen_narrow_heads(torch.ones(2, 8)).shape == (2, 8)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from iha.ops.inputs import wide
 from iha.ops.masking import Masking
+from iha.ops.precision import wide
 
 _MAX_TILE_SCORES = 1 << 22  # B x H x queries x keys of one block: 16 MiB in float32
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from iha.ops.kernels import attend_tile, attend_tile_backward, fused_on
+from iha.ops.backends.kernels import attend_tile, attend_tile_backward, fused_on
 
 _MAX_ROWS = 1 << 17  # B x H x queries x first keys of one block
 _MAX_KEPT_ROWS = 1 << 21  # of the whole call, from the forward to the backward pass: 136 MiB

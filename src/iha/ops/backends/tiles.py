@@ -13,8 +13,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from iha.ops.kernels import attend_tile, attend_tile_backward
+from iha.ops.backends.kernels import attend_tile, attend_tile_backward
 from iha.ops.masking import Masking
+from iha.ops.precision import wide
 
 Range = tuple[int, int]  # tokens [from, to)
 
@@ -86,7 +87,7 @@ class Tiling:
 def forward_tiles(q: Tensor, k: Tensor, v: Tensor, tiling: Tiling, scale: float) -> tuple[Tensor, Tensor]:
     """q (B, queries*P, H, D), k and v (B, keys*P, G, D) to out, as q, and log-sum-exp (B, queries*P, H)."""
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    lse = torch.empty(q.shape[:3], dtype=torch.promote_types(q.dtype, torch.float32), device=q.device)
+    lse = torch.empty(q.shape[:3], dtype=wide(q.dtype), device=q.device)
     tiles = list(blocks(tiling.queries, tiling.query_block))
     inside = [] if tiling.masking.per_sequence else [tile for tile in tiles if tiling.is_inside(tile)]
     if len(inside) <= q.shape[0]:
@@ -121,7 +122,7 @@ def backward_tiles(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, tiling: Tiling, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v, in float32 at least: a sum over tiles kept in bfloat16 would round at every tile."""
-    sums = torch.promote_types(q.dtype, torch.float32)
+    sums = wide(q.dtype)
     grad_q, grad_k, grad_v = (torch.zeros(t.shape, dtype=sums, device=t.device) for t in (q, k, v))
     for keys in blocks(tiling.keys, tiling.key_block):
         queries = tiling.queries_that_see(keys)

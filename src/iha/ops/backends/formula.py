@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from iha.ops.masking import Masking
+from iha.ops.precision import wide
 
 
 def attend_with_weights(
@@ -14,7 +15,7 @@ def attend_with_weights(
     *,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # (B, Nq*P, H, D) and (B, H, Nq*P, N*P)
-    """As `iha.ops.attention.attend`, and the weights of each query row, which sum to 1."""
+    """As `iha.ops.backends.attention.attend`, and the weights of each query row, which sum to 1."""
     P, H, G = masking.visibility.num_pseudo_heads, q.shape[2], k.shape[2]
     N, Nq = k.shape[1] // P, q.shape[1] // P
     k, v = (t.repeat_interleave(H // G, dim=2) for t in (k, v))
@@ -22,5 +23,5 @@ def attend_with_weights(
     scores = scale * torch.einsum("bihd,bjhd->bhij", q, k)  # (B, H, Nq*P, N*P)
     visible = masking.tile((N - Nq, N), (0, N), q.device)
     scores = scores.masked_fill(~visible.unsqueeze(1), -torch.inf)
-    weights = scores.softmax(dim=-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
+    weights = scores.softmax(dim=-1, dtype=wide(q.dtype)).to(q.dtype)
     return torch.einsum("bhij,bjhd->bihd", weights, v), weights

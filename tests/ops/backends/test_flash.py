@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import iha
-from iha.ops import dispatch, flash
+from iha.ops.backends import dispatch, flash
 from iha.ops.visibility import Visibility
 from support import Shape, tensors
 

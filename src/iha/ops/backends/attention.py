@@ -7,10 +7,10 @@ multi-head attention with P = 1.
 import torch.nn.functional as F
 from torch import Tensor
 
-from iha.ops import flash, flex
-from iha.ops.dispatch import Case, choose_backend
-from iha.ops.kernels import widened
-from iha.ops.masked import masked_attention
+from iha.ops.backends import flash, flex
+from iha.ops.backends.dispatch import Case, choose_backend
+from iha.ops.backends.kernels import widen_narrow_heads
+from iha.ops.backends.tiled import tiled_attention
 from iha.ops.masking import Masking
 
 
@@ -35,8 +35,8 @@ def attend(
     if name == "flex":
         return flex.attend(q, k, v, masking, scale)
     if case.is_plain:
-        q, k, v = (widened(t).transpose(1, 2) for t in (q, k, v))  # (B, H, N*P, D)
+        q, k, v = (widen_narrow_heads(t).transpose(1, 2) for t in (q, k, v))  # (B, H, N*P, D)
         causal, grouped = case.visibility.causal is not None, q.shape[1] != k.shape[1]
         out = F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=grouped)
         return out.transpose(1, 2)[..., : case.head_dim]
-    return masked_attention(q, k, v, masking, scale)
+    return tiled_attention(q, k, v, masking, scale)

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from iha.ops import flash, flex
+from iha.ops.backends import flash, flex
 from iha.ops.masking import Masking
 from iha.ops.visibility import Visibility
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import iha
-from iha.ops.dispatch import Case, choose_backend
+from iha.ops.backends.dispatch import Case, choose_backend
 from iha.ops.masking import Masking
 from iha.ops.visibility import Visibility
 from support import NAMES, Shape, tensors
@@ -87,7 +87,7 @@ def test_bad_shapes_are_named(name, shape, message):
         iha.interleaved_head_attention(*inputs.values())
 
 
-def test_odd_head_widths_cannot_turn():
+def test_odd_head_widths_cannot_rotate():
     with pytest.raises(ValueError, match="even, got 3"):
         iha.interleaved_head_attention(*tensors(Shape(D=3)), rope_theta=10.0)
 

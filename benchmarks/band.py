@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from iha.accounting.measure import best_seconds
+from iha.bench.measure import take_turns
 from iha.ops.backends.kernels import attend_tile_backward
 from iha.ops.backends.tiles import Tiling, backward_tiles, forward_tiles
 from iha.ops.masking import Masking
@@ -81,9 +81,9 @@ def main() -> None:
             tensors = (grad, q, k, v, out, lse, cut, SCALE)
             backward[f"key blocks of {b}, a loop"] = lambda t=tensors: backward_tiles(*t)
         for direction, sides in (("forward", forward), ("backward", backward)):
-            times = best_seconds(sides, 5)
-            for name, seconds in times.items():
-                print(f"P = {P}  {direction:8}  {name:32}  {seconds / times['SDPA']:.2f}")
+            times = take_turns(sides, 6)
+            for name in sides:
+                print(f"P = {P}  {direction:8}  {name:32}  {times.ratio(name, 'SDPA'):.2f}")
 
 
 if __name__ == "__main__":

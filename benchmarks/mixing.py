@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from iha.accounting.measure import best_seconds
+from iha.bench.measure import take_turns
 from iha.ops.mixing import mix, mixing_rows
 
 N, H, D = 4096, 8, 64
@@ -46,10 +46,11 @@ def main() -> None:
             return lambda: function(x.detach(), alpha.detach())
 
         ways = (by_bmm, by_matmul, by_einsum, by_one_product)
-        times = best_seconds({f.__name__: forward(f) for f in ways}, 9)
-        both = best_seconds({f.__name__: step(f) for f in ways}, 9)
-        for name in times:
-            print(f"P = {P}  {name:15}  {1e3 * times[name]:6.1f} ms forward  {1e3 * both[name]:6.1f} ms with backward")
+        times = take_turns({f.__name__: forward(f) for f in ways}, 9)
+        both = take_turns({f.__name__: step(f) for f in ways}, 9)
+        for name in times.rounds:
+            ms = [1e3 * measured.best(name) for measured in (times, both)]
+            print(f"P = {P}  {name:15}  {ms[0]:6.1f} ms forward  {ms[1]:6.1f} ms with backward")
 
 
 if __name__ == "__main__":

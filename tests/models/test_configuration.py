@@ -7,7 +7,7 @@ from tiny import tiny_config
 from transformers import AutoConfig
 
 from iha.models import IHAConfig, preset
-from iha.models.benchmark import llama_like
+from iha.bench.models import llama_like
 
 
 def _kinds(config: IHAConfig) -> list[tuple[str, int | None, int]]:

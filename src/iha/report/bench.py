@@ -1,193 +1,122 @@
-"""`iha bench attention`: measure, print, write JSON, draw."""
+"""The benches in tables and one picture, from their records."""
 
-import json
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-import torch
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
+from iha.records import Column, Record, Table
 
-from iha.accounting import attention_bench as bench
-from iha.accounting.mechanism_bench import LayerCost, layer_costs
-from iha.accounting.mechanisms import AttentionShape
-from iha.records.host import describe_machine
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)
-_LONGEST_SDPA = 8192  # quadratic: at 32k one round takes longer than all the rest
-_GROWTH_WINDOW = 128
-_MECHANISM_TOKENS = 256  # two of the mechanisms are cubic
+_NUMBER = {"align": "right", "wrap": False}
 
 
-def run_attention(
-    tokens: int,
-    heads: int,
-    head_dim: int,
-    pseudo_heads: str,
-    dtype: str,
-    threads: int | None,
-    repeats: int,
-    quick: bool,
-    out: Path,
-) -> None:
-    if dtype not in _DTYPES:
-        raise ValueError(f"dtype must be one of {tuple(_DTYPES)}, got {dtype!r}")
-    for name, value in {"tokens": tokens, "heads": heads, "head_dim": head_dim, "repeats": repeats}.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
-    counts = _pseudo_heads(pseudo_heads)
-    for P in counts:
-        bench.flop_matched_window(tokens, P)  # raises here and not after minutes of measuring
-    if threads is not None:
-        torch.set_num_threads(threads)
-    torch.manual_seed(0)
-    sizes = bench.Sizes(tokens, heads, head_dim, _DTYPES[dtype], repeats)
-    out.mkdir(parents=True, exist_ok=True)
-    console = Console()
-
-    comparisons: list[bench.Comparison] = []
-    uses: list[bench.MemoryUse] = []
-    points: list[bench.Growth] = []
-    costs: list[LayerCost] = []
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("", total=4 * len(counts) + (0 if quick else len(counts)))
-        for P in counts:
-            # A global layer costs P² times as much, and what it adds to SDPA is the same for every P.
-            few = replace(sizes, repeats=max(1, repeats // 3))  # a dense mask takes many seconds a round
-            for what, at in (
-                (bench.compare_local, sizes),
-                (bench.compare_global, sizes),
-                (bench.compare_dense_mask, few),
-            ):
-                if what is not bench.compare_global or min(counts) == P:
-                    progress.update(task, description=f"{what.__name__.replace('_', ' ')}, P = {P}")
-                    comparisons += what(at, P)
-                progress.advance(task)
-            progress.update(task, description=f"memory, P = {P}")
-            uses += bench.memory(sizes, P)
-            progress.advance(task)
-            if not quick:
-                progress.update(task, description=f"time against N, P = {P}")
-                points += bench.growth(sizes, P, _GROWTH_WINDOW, _LENGTHS, _LONGEST_SDPA)
-                progress.advance(task)
-        if not quick:
-            shape = AttentionShape(heads * head_dim, heads)
-
-            def say(what: str) -> None:
-                progress.update(task, description=what)
-
-            costs += layer_costs(shape, _MECHANISM_TOKENS, counts[0], repeats, say)
-
-    result = {
-        "command": " ".join(["iha", *sys.argv[1:]]),
-        "seed": 0,
-        "machine": describe_machine(),
-        "sizes": {"tokens": tokens, "heads": heads, "head_dim": head_dim, "dtype": dtype, "repeats": repeats},
-        "comparisons": [c.as_json() for c in comparisons],
-        "memory": [use.as_json() for use in uses],
-        "growth": [asdict(point) for point in points],
-        "mechanisms": {"tokens": _MECHANISM_TOKENS, "layers": [cost.as_json() for cost in costs]},
-    }
-    (out / "attention.json").write_text(json.dumps(result, indent=1) + "\n")
-    console.print(_comparison_table(comparisons, sizes))
-    console.print(_memory_table(uses))
-    if points:
-        console.print(_growth_table(points))
-        draw_growth(points, out / "attention.svg")
-    if costs:
-        console.print(_mechanism_table(costs))
-    console.print(f"written to {out}", style="dim")
+def warnings(record: Record) -> list[str]:
+    """Why the ratios of a bench record are not to be relied on; empty when they are."""
+    return list(record.results["quiet"]["warnings"])
 
 
-def _pseudo_heads(text: str) -> list[int]:
-    try:
-        counts = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"pseudo-heads must be numbers separated by commas, got {text!r}") from None
-    if min(counts) < 1:
-        raise ValueError(f"pseudo-heads must be at least 1, got {text!r}")
-    return counts
+def attention_tables(record: Record) -> list[Table]:
+    """Of an "attention-bench" record."""
+    results = record.results
+    tables = [_comparisons(record), _memory(results["memory"])]
+    if results["growth"]:
+        tables.append(_growth(results["growth"]))
+    if results["mechanisms"]:
+        tables.append(_mechanisms(results["mechanisms"]))
+    return tables
 
 
-def _comparison_table(comparisons: Sequence[bench.Comparison], sizes: bench.Sizes) -> Table:
-    title = (
-        f"Time as a ratio: N = {sizes.num_tokens}, H = {sizes.num_heads}, D = {sizes.head_dim}, best of {sizes.repeats}"
-    )
-    table = Table(title=title)
-    for column, align in (("what", "left"), ("against", "left"), ("P", "right"), ("W", "right"), ("direction", "left")):
-        table.add_column(column, justify=align)  # type: ignore[arg-type]
-    for column in ("ms", "ms against", "ratio"):
-        table.add_column(column, justify="right")
-    for c in comparisons:
-        window = "–" if c.window is None else str(c.window)
-        times = (f"{1e3 * c.seconds:.0f}", f"{1e3 * c.seconds_against:.0f}", f"[bold]{c.ratio:.2f}")
-        table.add_row(c.what, c.against, str(c.num_pseudo_heads), window, c.direction, *times)
+def model_table(record: Record) -> Table:
+    """Of a "model-bench" record."""
+    columns = ["what", "model", "variant", *_numbers("IHA tokens/s", "Llama tokens/s", "ratio", "spread", "cache")]
+    table = Table("Speed and cache relative to Llama: only attention differs", columns)
+    for row in record.results["rows"]:
+        compiled = " compiled" if row.get("iha_compiled_static_cache") else ""
+        speed = (f"{row['tokens_per_second'][side]:.1f}" for side in ("iha", "llama"))
+        cache = f"{row['cache_ratio']:.3f}" if "cache_ratio" in row else None
+        names = (row["what"] + compiled, row["preset"], row["variant"])
+        table.add([*names, *speed, f"{row['ratio']:.2f}", _percent(row["spread"]), cache])
     return table
 
 
-def _memory_table(uses: Sequence[bench.MemoryUse]) -> Table:
-    table = Table(title="Memory of local IHA beyond its inputs")
-    for column in ("P", "W", "direction", "peak", "largest piece", "mixed q, k, v", "peak / mixed"):
-        table.add_column(column, justify="left" if column == "direction" else "right")
-    for use in uses:
-        sizes = (f"{size / 2**20:.1f} MiB" for size in (use.peak_bytes, use.largest_bytes, use.mixed_bytes))
-        row = (str(use.num_pseudo_heads), str(use.window), use.direction, *sizes, f"[bold]{use.peak_over_mixed:.2f}")
-        table.add_row(*row)
+def _comparisons(record: Record) -> Table:
+    sizes = record.config
+    shape = f"N = {sizes['tokens']}, H = {sizes['heads']}, D = {sizes['head_dim']}"
+    title = f"Time as a ratio: {shape}, best of {sizes['repeats']} rounds"
+    numbers = _numbers("ms", "ms against", "ratio", "spread")
+    table = Table(title, ["what", "against", *_numbers("P", "W"), "direction", *numbers])
+    for row in record.results["comparisons"]:
+        times = (f"{1e3 * row[key]:.0f}" for key in ("seconds", "seconds_against"))
+        names = (row["what"], row["against"], row["num_pseudo_heads"], row["window"], row["direction"])
+        table.add([*names, *times, f"{row['ratio']:.2f}", _percent(row["spread"])])
+    table.note("spread: how far the ratios of three separate runs lie apart")
     return table
 
 
-def _growth_table(points: Sequence[bench.Growth]) -> Table:
-    table = Table(title=f"Time against N at a window of {points[0].window} tokens")
-    for column in ("N", "P", "direction", "ms", "µs a token", "ms, SDPA"):
-        table.add_column(column, justify="left" if column == "direction" else "right")
-    for point in points:
-        sdpa = "–" if point.seconds_sdpa is None else f"{1e3 * point.seconds_sdpa:.0f}"
-        per_token = f"[bold]{1e6 * point.seconds / point.num_tokens:.1f}"
-        row = (str(point.num_tokens), str(point.num_pseudo_heads), point.direction, f"{1e3 * point.seconds:.0f}")
-        table.add_row(*row, per_token, sdpa)
+def _memory(rows: Sequence[dict[str, Any]]) -> Table:
+    numbers = _numbers("peak", "largest piece", "mixed q, k, v", "peak / mixed")
+    table = Table("Memory of local IHA beyond its inputs", [*_numbers("P", "W"), "direction", *numbers])
+    for row in rows:
+        sizes = (f"{row[key] / 2**20:.1f} MiB" for key in ("peak_bytes", "largest_bytes", "mixed_bytes"))
+        names = (row["num_pseudo_heads"], row["window"], row["direction"])
+        table.add([*names, *sizes, f"{row['peak_over_mixed']:.2f}"])
     return table
 
 
-def _mechanism_table(costs: Sequence[LayerCost]) -> Table:
-    table = Table(title=f"Layers of every mechanism at N = {_MECHANISM_TOKENS}, beside global multi-head attention")
-    for column in ("mechanism", "P", "W", "compared at", "direction", "ms", "ratio", "peak memory"):
-        table.add_column(column, justify="right" if column in ("P", "W", "ms", "ratio", "peak memory") else "left")
-    for cost in costs:
-        window = "–" if cost.window is None else str(cost.window)
-        numbers = (f"{1e3 * cost.seconds:.1f}", f"[bold]{cost.ratio:.2f}", f"{cost.peak_bytes / 2**20:.1f} MiB")
-        row = (cost.mechanism, str(cost.num_pseudo_heads), window, cost.comparison, cost.direction)
-        table.add_row(*row, *numbers)
+def _growth(rows: Sequence[dict[str, Any]]) -> Table:
+    numbers = _numbers("ms", "µs per token", "ms, SDPA")
+    title = f"Time against N at a window of {rows[0]['window']} tokens"
+    table = Table(title, [*_numbers("N", "P"), "direction", *numbers])
+    for row in rows:
+        sdpa = None if row["seconds_sdpa"] is None else f"{1e3 * row['seconds_sdpa']:.0f}"
+        per_token = f"{1e6 * row['seconds'] / row['num_tokens']:.1f}"
+        names = (row["num_tokens"], row["num_pseudo_heads"], row["direction"])
+        table.add([*names, f"{1e3 * row['seconds']:.0f}", per_token, sdpa])
     return table
 
 
-def draw_growth(points: Sequence[bench.Growth], path: Path) -> None:
+def _mechanisms(rows: Sequence[dict[str, Any]]) -> Table:
+    numbers = _numbers("ms", "ratio", "spread", "peak memory")
+    title = f"Layers of every mechanism at N = {rows[0]['num_tokens']}, relative to global multi-head attention"
+    table = Table(title, ["mechanism", *_numbers("P", "W"), "compared at", "direction", *numbers])
+    for row in rows:
+        names = (row["mechanism"], row["num_pseudo_heads"], row["window"], row["comparison"], row["direction"])
+        values = (f"{1e3 * row['seconds']:.1f}", f"{row['ratio']:.2f}", _percent(row["spread"]))
+        table.add([*names, *values, f"{row['peak_bytes'] / 2**20:.1f} MiB"])
+    return table
+
+
+def draw_growth(record: Record, path: Path) -> None:
     """Time against N, both axes logarithmic: slope 1 is linear, slope 2 quadratic."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), sharey=True, layout="constrained")
+    rows = record.results["growth"]
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
     for axis, direction in zip(axes, ("forward", "forward + backward"), strict=True):
-        here = [p for p in points if p.direction == direction]
-        for P in sorted({p.num_pseudo_heads for p in here}):
-            mine = [p for p in here if p.num_pseudo_heads == P]
-            label = f"local IHA, P = {P}, W = {mine[0].window}"
-            axis.plot([p.num_tokens for p in mine], [p.seconds for p in mine], "o-", label=label)
+        here = [row for row in rows if row["direction"] == direction]
+        for P in sorted({row["num_pseudo_heads"] for row in here}):
+            mine = [row for row in here if row["num_pseudo_heads"] == P]
+            label = f"local IHA, P = {P}, W = {mine[0]['window']}"
+            axis.plot([row["num_tokens"] for row in mine], [row["seconds"] for row in mine], "o-", label=label)
         best: dict[int, float] = {}
-        for p in here:
-            if p.seconds_sdpa is not None:
-                best[p.num_tokens] = min(p.seconds_sdpa, best.get(p.num_tokens, float("inf")))
+        for row in here:
+            if row["seconds_sdpa"] is not None:
+                N = row["num_tokens"]
+                best[N] = min(row["seconds_sdpa"], best.get(N, float("inf")))
         axis.plot(list(best), list(best.values()), "s--", color="0.4", label="SDPA, causal")
         axis.set(xscale="log", yscale="log", xlabel="tokens N", title=direction)
-        axis.set_xticks([p.num_tokens for p in here], [f"{p.num_tokens // 1024}k" for p in here], minor=False)
+        ticks = sorted({row["num_tokens"] for row in here})
+        axis.set_xticks(ticks, [f"{N // 1024}k" if N >= 1024 else str(N) for N in ticks], minor=False)
         axis.minorticks_off()
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("seconds")
     axes[0].legend(frameon=False)
-    figure.savefig(path)
-    plt.close(figure)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def _numbers(*titles: str) -> list[Column]:
+    return [Column(title, **_NUMBER) for title in titles]  # type: ignore[arg-type]
+
+
+def _percent(value: float | None) -> str | None:
+    return None if value is None else f"{value:.0%}"

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from iha.accounting.measure import allocated
+from iha.bench.measure import allocated
 from iha.ops.backends import simplicial_fused
 from iha.ops.simplicial import simplicial_attention, simplicial_attention_reference
 from support import outputs_and_gradients

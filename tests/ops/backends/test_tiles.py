@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import iha
-from iha.accounting.measure import allocated
+from iha.bench.measure import allocated
 from iha.ops.backends import kernels
 from iha.ops.backends.tiled import tiled_attention
 from iha.ops.backends.tiles import Tiling, backward_tiles, forward_tiles

@@ -5,11 +5,8 @@ machine slows both alike.
 """
 
 import gc
-import json
-import os
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,17 +17,17 @@ from torch import Tensor
 from transformers import CompileConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
+from iha.bench.measure import Times, Watch
 from iha.models.cache import cache_bytes
 from iha.models.configuration import IHAConfig
 from iha.models.modeling import IHAForCausalLM
 from iha.models.presets import PRESETS, preset
-from iha.records.host import describe_machine
+from iha.records import Progress, Record, silent, write_record
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "hybrid": {},  # local IHA and global multi-head layers, 4:1
     "all-iha": {"window": 0, "global_every": None},  # every layer IHA over the whole context
 }
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class Settings:
     tokens: int = 2048
     pseudo_heads: int = 2
     new_tokens: int = 32
-    rounds: int = 5
+    rounds: int = 6  # three runs of two
     threads: int | None = None
     compiled: bool = False
     training: bool = True
@@ -56,43 +53,38 @@ class Settings:
             raise ValueError(f"need at least one round and 2 < new_tokens < tokens: {self}")
 
 
-def run(settings: Settings, path: Path, progress: Progress) -> dict[str, Any]:
-    """Measure, and write the JSON after every measurement, so that an interrupted run is not lost."""
+def run(settings: Settings, path: Path, command: str, progress: Progress = silent) -> Record:
+    """Measure, and write the record after every measurement, so that an interrupted run is not lost."""
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    results: dict[str, Any] = {
-        "command": _command(), "settings": asdict(settings), "machine": machine(), "results": [],
-    }  # fmt: skip
+    watch = Watch()
+    record = Record.new("model-bench", command=command, config=asdict(settings), seed=settings.seed)
+    rows: list[dict[str, Any]] = []
+    todo = list(_measurements(settings))
+    with progress.task("bench model", total=len(todo)) as task:
+        for name, measure in todo:
+            task.advance(0, note=name)
+            rows.append(measure())
+            quiet = watch.judge(row["spread"] for row in rows)
+            record = record.finished({"rows": rows, "quiet": quiet.as_json()})
+            write_record(path, record)
+            task.advance(1)
+    return record
+
+
+def _measurements(settings: Settings) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     shared = (settings.tokens, settings.pseudo_heads)
-    rounds: dict[str, Any] = {"rounds": settings.rounds, "seed": settings.seed, "progress": progress}
-    path.parent.mkdir(parents=True, exist_ok=True)
+    rounds: dict[str, Any] = {"rounds": settings.rounds, "seed": settings.seed}
+    decoding = {"new_tokens": settings.new_tokens, **rounds}
     for name in settings.presets:
-        todo: list[Callable[[], dict[str, Any]]] = []
         if settings.decoding:
             for variant in VARIANTS:
-                todo.append(partial(measure_decoding, name, variant, *shared, new_tokens=settings.new_tokens, **rounds))
+                yield f"{name} {variant}: decoding", partial(measure_decoding, name, variant, *shared, **decoding)
             if settings.compiled:
-                options = {"new_tokens": settings.new_tokens, "compiled": True, **rounds}
-                todo.append(partial(measure_decoding, name, "hybrid", *shared, **options))
+                compiled = partial(measure_decoding, name, "hybrid", *shared, compiled=True, **decoding)
+                yield f"{name} hybrid: decoding, compiled", compiled
         if settings.training:
-            todo.append(partial(measure_training, name, "hybrid", *shared, **rounds))
-        for measure in todo:
-            results["results"].append(measure())
-            path.write_text(json.dumps(results, indent=2) + "\n")
-    return results
-
-
-def table(results: dict[str, Any]) -> Any:
-    from rich.table import Table
-
-    shown = Table("", "model", "variant", "IHA tokens/s", "Llama tokens/s", "ratio", "cache")
-    for result in results["results"]:
-        speed = result["tokens_per_second"]
-        compiled = " compiled" if result.get("iha_compiled_static_cache") else ""
-        cache = f"{result['cache_ratio']:.3f}" if "cache_ratio" in result else ""
-        numbers = (f"{speed['iha']:.1f}", f"{speed['llama']:.1f}", f"{result['ratio']:.2f}", cache)
-        shown.add_row(result["what"] + compiled, result["preset"], result["variant"], *numbers)
-    return shown
+            yield f"{name} hybrid: training step", partial(measure_training, name, "hybrid", *shared, **rounds)
 
 
 def pair(
@@ -117,26 +109,24 @@ def llama_like(config: IHAConfig) -> LlamaConfig:
 
 def measure_decoding(
     name: str, variant: str, num_tokens: int, num_pseudo_heads: int, *,
-    new_tokens: int = 32, rounds: int = 5, compiled: bool = False, seed: int = 0, progress: Progress = print,
+    new_tokens: int = 32, rounds: int = 6, compiled: bool = False, seed: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Tokens a second of `generate` while the context grows to num_tokens, and the bytes of the cache there."""
+    """Tokens per second of `generate` while the context grows to num_tokens, and the bytes of the cache there."""
     iha, llama = pair(name, variant, num_tokens, num_pseudo_heads, seed)
     models: dict[str, PreTrainedModel] = {"iha": iha.eval(), "llama": llama.eval()}
     vocabulary = models["iha"].config.vocab_size
     prompt = torch.randint(3, vocabulary, (1, num_tokens - new_tokens), generator=torch.Generator().manual_seed(seed))
-    best: dict[str, float] = {}
+    times = Times({label: [] for label in models})
     for round_ in range(rounds + 1):  # the first warms up
         for label, model in models.items():
-            progress(f"{name} {variant}: decoding, {label}, round {round_} of {rounds}")
-            seconds = _seconds_a_token(model, prompt, new_tokens, compiled and label == "iha")
+            seconds = _seconds_per_token(model, prompt, new_tokens, compiled and label == "iha")
             if round_ > 0:
-                best[label] = min(best.get(label, seconds), seconds)
+                times.rounds[label].append(seconds)
     held = {label: cache_bytes(_filled_cache(model, prompt)) for label, model in models.items()}
     return {
         "what": "decoding", "preset": name, "variant": variant, "context": num_tokens, "pseudo_heads": num_pseudo_heads,
         "new_tokens": new_tokens, "rounds": rounds, "seed": seed, "iha_compiled_static_cache": compiled,
-        "tokens_per_second": {label: 1 / seconds for label, seconds in best.items()},
-        "ratio": best["llama"] / best["iha"],
+        "tokens_per_second": {label: 1 / times.best(label) for label in models}, **_compared(times),
         "cache_bytes": held, "cache_ratio": held["iha"] / held["llama"],
         "parameters": {label: model.num_parameters() for label, model in models.items()},
     }  # fmt: skip
@@ -144,54 +134,39 @@ def measure_decoding(
 
 def measure_training(
     name: str, variant: str, num_tokens: int, num_pseudo_heads: int, *,
-    batch: int = 1, rounds: int = 5, seed: int = 0, progress: Progress = print,
+    batch: int = 1, rounds: int = 6, seed: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Tokens a second of a whole training step: forward, backward, AdamW."""
+    """Tokens per second of a whole training step: forward, backward, AdamW."""
     models: dict[str, PreTrainedModel] = dict(
         zip(("iha", "llama"), pair(name, variant, num_tokens, num_pseudo_heads, seed), strict=True)
     )
     generator = torch.Generator().manual_seed(seed)
     x = torch.randint(3, models["iha"].config.vocab_size, (batch, num_tokens), generator=generator)
     optimizers = {label: torch.optim.AdamW(model.train().parameters(), 1e-4) for label, model in models.items()}
-    best: dict[str, float] = {}
+    times = Times({label: [] for label in models})
     for round_ in range(rounds + 1):
         for label, model in models.items():
-            progress(f"{name} {variant}: training step, {label}, round {round_} of {rounds}")
             started = time.perf_counter()
             model(x, labels=x, use_cache=False).loss.backward()
             optimizers[label].step()
             optimizers[label].zero_grad()
-            seconds = time.perf_counter() - started
             if round_ > 0:
-                best[label] = min(best.get(label, seconds), seconds)
+                times.rounds[label].append(time.perf_counter() - started)
     return {
         "what": "training", "preset": name, "variant": variant, "tokens": num_tokens, "pseudo_heads": num_pseudo_heads,
         "batch": batch, "rounds": rounds, "seed": seed,
-        "tokens_per_second": {label: batch * num_tokens / seconds for label, seconds in best.items()},
-        "ratio": best["llama"] / best["iha"],
+        "tokens_per_second": {label: batch * num_tokens / times.best(label) for label in models}, **_compared(times),
         "parameters": {label: model.num_parameters() for label, model in models.items()},
     }  # fmt: skip
 
 
-def machine() -> dict[str, Any]:
-    """What a measurement depends on and a reader cannot see."""
-    import transformers
-
-    return {
-        **describe_machine(), "transformers": transformers.__version__,
-        "onednn_max_cpu_isa": os.environ.get("ONEDNN_MAX_CPU_ISA"), "load_average": os.getloadavg()[0],
-    }  # fmt: skip
+def _compared(times: Times) -> dict[str, Any]:
+    """Speed relative to Llama's: above 1 where IHA is the faster one."""
+    pair = ("llama", "iha")
+    return {"ratio": times.ratio(*pair), "ratios": times.ratios(*pair), "spread": times.spread(*pair)}
 
 
-def _command() -> str:
-    """As typed, without where the results go: that is no part of the measurement."""
-    words = ["iha", *sys.argv[1:]]
-    if "--out" in words:
-        del words[words.index("--out") : words.index("--out") + 2]
-    return " ".join(words)
-
-
-def _seconds_a_token(model: PreTrainedModel, prompt: Tensor, new_tokens: int, compiled: bool) -> float:
+def _seconds_per_token(model: PreTrainedModel, prompt: Tensor, new_tokens: int, compiled: bool) -> float:
     """Of the tokens after the first, timed from token to token inside one `generate`: the prefill is left out."""
     clock = _Clock()
     options: dict[str, Any] = {}

@@ -1,16 +1,97 @@
 """Speed and memory of interleaved head attention beside SDPA: what `iha bench attention` measures."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from iha.accounting.measure import Memory, allocated, best_seconds
+from iha.accounting.mechanisms import AttentionShape
+from iha.bench.measure import Memory, Watch, allocated, take_turns
+from iha.bench.mechanisms import layer_costs
 from iha.layers.schedule import flop_matched_window
 from iha.ops.interleaved import interleaved_head_attention
 from iha.ops.visibility import Visibility
+from iha.records import Progress, Record, silent
+
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `iha bench attention` measures."""
+
+    tokens: int = 4096  # N
+    heads: int = 8  # H
+    head_dim: int = 64  # D
+    pseudo_heads: tuple[int, ...] = (2, 4)  # P
+    dtype: str = "float32"
+    threads: int | None = None
+    repeats: int = 9  # three runs of three rounds
+    quick: bool = False  # the comparisons alone: neither growth nor mechanisms
+    lengths: tuple[int, ...] = (1024, 2048, 4096, 8192, 16384, 32768)
+    longest_sdpa: int = 8192  # quadratic: at 32k one round takes longer than all the rest
+    growth_window: int = 128
+    mechanism_tokens: int = 256  # two of the mechanisms are cubic
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype must be one of {tuple(DTYPES)}, got {self.dtype!r}")
+        for name in ("tokens", "heads", "head_dim", "repeats"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not self.pseudo_heads or min(self.pseudo_heads) < 1:
+            raise ValueError(f"pseudo-heads must be at least 1, got {self.pseudo_heads}")
+        for P in self.pseudo_heads:
+            flop_matched_window(self.tokens, P)  # raises here and not after minutes of measuring
+
+    def sizes(self) -> "Sizes":
+        return Sizes(self.tokens, self.heads, self.head_dim, DTYPES[self.dtype], self.repeats)
+
+
+def run(settings: Settings, command: str, progress: Progress = silent) -> Record:
+    """Measure everything that the settings ask for, and say whether the machine was quiet enough for it."""
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    torch.manual_seed(settings.seed)
+    watch = Watch()
+    record = Record.new("attention-bench", command=command, config=asdict(settings), seed=settings.seed)
+    results: dict[str, Any] = {"comparisons": [], "memory": [], "growth": [], "mechanisms": []}
+    todo = list(_measurements(settings))
+    with progress.task("bench attention", total=len(todo)) as task:
+        for name, part, measure in todo:
+            task.advance(0, note=name)
+            results[part] += [asdict(row) for row in measure()]
+            task.advance(1)
+    ratios = [*results["comparisons"], *results["mechanisms"]]
+    quiet = watch.judge(row["spread"] for row in ratios)
+    return record.finished({**results, "quiet": quiet.as_json()})
+
+
+def _measurements(settings: Settings) -> Iterator[tuple[str, str, Callable[[], list[Any]]]]:
+    """(what is said of it, where its rows go, the measurement), in order."""
+    sizes = settings.sizes()
+    few = replace(sizes, repeats=max(1, sizes.repeats // 3))  # a dense mask takes many seconds per round
+    for P in settings.pseudo_heads:
+        yield f"local against SDPA, P = {P}", "comparisons", lambda P=P: compare_local(sizes, P)
+        if min(settings.pseudo_heads) == P:  # what a global layer adds to SDPA is the same for every P
+            yield f"global against SDPA, P = {P}", "comparisons", lambda P=P: compare_global(sizes, P)
+        yield f"local against a dense mask, P = {P}", "comparisons", lambda P=P: compare_dense_mask(few, P)
+        yield f"memory, P = {P}", "memory", lambda P=P: memory(sizes, P)
+        if not settings.quick:
+            yield f"time against N, P = {P}", "growth", lambda P=P: growth(
+                sizes, P, settings.growth_window, settings.lengths, settings.longest_sdpa
+            )  # fmt: skip
+    if not settings.quick:
+        shape = AttentionShape(settings.heads * settings.head_dim, settings.heads)
+        P = settings.pseudo_heads[0]
+        yield "every mechanism", "mechanisms", lambda: list(
+            layer_costs(shape, settings.mechanism_tokens, P, settings.repeats)
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,13 +125,9 @@ class Comparison:
     direction: str  # "forward" | "forward + backward"
     seconds: float
     seconds_against: float
-
-    @property
-    def ratio(self) -> float:
-        return self.seconds / self.seconds_against
-
-    def as_json(self) -> dict[str, object]:
-        return {**asdict(self), "ratio": self.ratio}
+    ratio: float
+    ratios: list[float]  # of the separate runs
+    spread: float  # of those
 
 
 Side = tuple[Callable[[], Tensor], Sequence[Tensor]]  # a function, and what its gradients are taken of
@@ -96,8 +173,9 @@ def growth(sizes: Sizes, P: int, window: int, lengths: Sequence[int], longest_sd
     for N in lengths:
         sides = {"iha": _iha(sizes, P, N, window)} | ({"sdpa": _sdpa(sizes, N)} if longest_sdpa >= N else {})
         for direction, run in (("forward", _forward), ("forward + backward", _forward_backward)):
-            best = best_seconds({name: run(*side) for name, side in sides.items()}, max(2, sizes.repeats // 2))
-            points.append(Growth(N, P, window, direction, best["iha"], best.get("sdpa")))
+            times = take_turns({name: run(*side) for name, side in sides.items()}, max(2, sizes.repeats // 2))
+            sdpa = times.best("sdpa") if "sdpa" in sides else None
+            points.append(Growth(N, P, window, direction, times.best("iha"), sdpa))
     return points
 
 
@@ -109,13 +187,7 @@ class MemoryUse:
     peak_bytes: int
     largest_bytes: int
     mixed_bytes: int  # of q, k and v after mixing: what the plain recipe builds first
-
-    @property
-    def peak_over_mixed(self) -> float:
-        return self.peak_bytes / self.mixed_bytes
-
-    def as_json(self) -> dict[str, object]:
-        return {**asdict(self), "peak_over_mixed": self.peak_over_mixed}
+    peak_over_mixed: float
 
 
 def memory(sizes: Sizes, P: int) -> list[MemoryUse]:
@@ -127,7 +199,7 @@ def memory(sizes: Sizes, P: int) -> list[MemoryUse]:
     for direction, run in (("forward", _forward(*side)), ("forward + backward", _forward_backward(*side))):
         run()
         use: Memory = allocated(run)
-        uses.append(MemoryUse(P, W, direction, use.peak, use.largest, mixed))
+        uses.append(MemoryUse(P, W, direction, use.peak, use.largest, mixed, use.peak / mixed))
     return uses
 
 
@@ -149,8 +221,13 @@ def _sdpa(sizes: Sizes, tokens: int, mask: Tensor | None = None) -> Side:
 def _compare(what: str, against: str, sizes: Sizes, P: int, window: int | None, a: Side, b: Side) -> list[Comparison]:
     results = []
     for direction, run in (("forward", _forward), ("forward + backward", _forward_backward)):
-        best = best_seconds({"a": run(*a), "b": run(*b)}, sizes.repeats)
-        results.append(Comparison(what, against, sizes.num_tokens, P, window, direction, best["a"], best["b"]))
+        times = take_turns({"a": run(*a), "b": run(*b)}, sizes.repeats)
+        results.append(
+            Comparison(
+                what, against, sizes.num_tokens, P, window, direction, times.best("a"), times.best("b"),
+                times.ratio("a", "b"), times.ratios("a", "b"), times.spread("a", "b"),
+            )
+        )  # fmt: skip
     return results
 
 

@@ -1,13 +1,13 @@
 """Time and memory of every mechanism's layer beside multi-head attention, at equal length and at equal FLOPs."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 
 from iha.accounting.matching import matched_window
-from iha.accounting.measure import allocated, best_seconds
 from iha.accounting.mechanisms import AttentionShape
+from iha.bench.measure import allocated, take_turns
 from iha.layers.mechanisms import MECHANISMS
 from iha.layers.schedule import LayerSpec
 
@@ -23,27 +23,27 @@ class LayerCost:
     direction: str  # "forward" | "forward + backward"
     seconds: float
     ratio: float  # to global multi-head attention's time
+    ratios: list[float]  # of the separate runs
+    spread: float  # of those
     peak_bytes: int
-
-    def as_json(self) -> dict[str, object]:
-        return asdict(self)
+    num_tokens: int
 
 
 def layer_costs(
-    shape: AttentionShape, num_tokens: int, num_pseudo_heads: int, repeats: int, progress: Callable[[str], None]
+    shape: AttentionShape, num_tokens: int, num_pseudo_heads: int, repeats: int
 ) -> Iterator[LayerCost]:
     """Every mechanism in turn, each timed in turns with global multi-head attention on the same input."""
     x = torch.randn(1, num_tokens, shape.embed_dim)
     baseline = _steps(_layer(shape, LayerSpec()), x)
     for comparison, spec in _specs(shape, num_tokens, num_pseudo_heads):
-        progress(f"{spec.mechanism}, {comparison}")
         steps = _steps(_layer(shape, spec), x)
         for direction, run in steps.items():
-            best = best_seconds({"this": run, "multihead": baseline[direction]}, repeats)
-            peak = allocated(run).peak
-            ratio = best["this"] / best["multihead"]
-            P, W = spec.num_pseudo_heads, spec.window
-            yield LayerCost(spec.mechanism, P, W, comparison, direction, best["this"], ratio, peak)
+            times = take_turns({"this": run, "multihead": baseline[direction]}, repeats)
+            pair = ("this", "multihead")
+            yield LayerCost(
+                spec.mechanism, spec.num_pseudo_heads, spec.window, comparison, direction, times.best("this"),
+                times.ratio(*pair), times.ratios(*pair), times.spread(*pair), allocated(run).peak, num_tokens,
+            )  # fmt: skip
 
 
 def _specs(shape: AttentionShape, N: int, P: int) -> Iterator[tuple[str, LayerSpec]]:

@@ -1,0 +1,134 @@
+"""Time and memory, measured so that a noisy machine does not decide; and whether it did all the same.
+
+A speed is a ratio: both sides in one process, taking turns, the best of several rounds. A machine that is busy all
+the time spoils that too. Two signs of it are recorded: the load before the start, and how far the ratios of three
+separate runs of the same measurement lie apart.
+"""
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from iha.records.host import load_average
+
+RUNS = 3  # that the rounds of a measurement are cut into, to see how far their ratios lie apart
+LARGEST_SPREAD = 0.15  # of ratios that are worth a second digit
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of each side, round by round, in the order in which they were measured."""
+
+    rounds: Mapping[str, list[float]]
+
+    def best(self, side: str) -> float:
+        return min(self.rounds[side])
+
+    def ratio(self, side: str, against: str) -> float:
+        return self.best(side) / self.best(against)
+
+    def ratios(self, side: str, against: str) -> list[float]:
+        """One ratio of bests for each third of the rounds; fewer where there are fewer than three rounds."""
+        total = len(self.rounds[side])
+        runs = min(RUNS, total)
+        cuts = [round(total * run / runs) for run in range(runs + 1)]
+        return [
+            min(self.rounds[side][a:b]) / min(self.rounds[against][a:b])
+            for a, b in zip(cuts[:-1], cuts[1:], strict=True)
+        ]
+
+    def spread(self, side: str, against: str) -> float:
+        return spread(self.ratios(side, against))
+
+
+def spread(ratios: Iterable[float]) -> float:
+    """The largest over the smallest, less 1: 0 when all agree."""
+    found = list(ratios)
+    return max(found) / min(found) - 1
+
+
+def take_turns(sides: Mapping[str, Callable[[], object]], rounds: int) -> Times:
+    """Every side once in each round, after one round that does not count."""
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(rounds + 1):
+        for name, run in sides.items():
+            _synchronise()
+            start = time.perf_counter()
+            run()
+            _synchronise()
+            if number > 0:
+                times[name].append(time.perf_counter() - start)
+    return Times(times)
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """How quiet the machine was. `warnings` is empty when the ratios can be relied on."""
+
+    load_before: float | None
+    load_after: float | None
+    largest_spread: float
+    warnings: list[str]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Watch:
+    """Reads the load when it is made, before anything is measured, and judges at the end."""
+
+    def __init__(self) -> None:
+        self.load_before = load_average()
+
+    def judge(self, spreads: Iterable[float]) -> Quiet:
+        found = [value for value in spreads if math.isfinite(value)]
+        largest = max(found, default=0.0)
+        return Quiet(self.load_before, load_average(), round(largest, 4), self._warnings(found))
+
+    def _warnings(self, spreads: list[float]) -> list[str]:
+        cores, threads = os.cpu_count() or 1, torch.get_num_threads()
+        warnings = []
+        if self.load_before is not None and self.load_before + threads > cores + 0.5:
+            warnings.append(
+                f"the machine was busy before the start: load {self.load_before:.1f} on {cores} cores, and {threads} "
+                "threads more. These ratios are not reliable."
+            )
+        apart = [value for value in spreads if value > LARGEST_SPREAD]
+        if apart:
+            warnings.append(
+                f"{len(apart)} of {len(spreads)} ratios differ by more than {LARGEST_SPREAD:.0%} between runs, the "
+                f"worst by {max(apart):.0%}. They are not reliable."
+            )
+        return warnings
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a function allocated on top of what was there."""
+
+    peak: int  # at once
+    largest: int  # in one piece
+
+
+def allocated(run: Callable[[], object]) -> Memory:
+    """Every allocation of the CPU allocator while `run` runs, inside operators too, as the profiler reports them."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        run()
+    results = profiler.profiler.kineto_results
+    events = sorted((e for e in results.events() if e.name() == "[memory]"), key=lambda event: event.start_ns())
+    now = peak = largest = 0
+    for event in events:
+        now += event.nbytes()
+        peak, largest = max(peak, now), max(largest, event.nbytes())
+    return Memory(peak, largest)
+
+
+def _synchronise() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

@@ -1,27 +1,31 @@
-import json
+import shlex
+from functools import partial
 
 import pytest
 from typer.testing import CliRunner
 
+from iha.bench.attention import Settings
 from iha.cli.main import app
 from iha.layers.mechanisms import MECHANISMS
+from iha.records import read_record
 
 runner = CliRunner()
 
 
 def test_it_writes_what_it_measured(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr("iha.report.bench._LENGTHS", (64, 128))
+    defaults = {"lengths": (64, 128), "growth_window": 8, "mechanism_tokens": 32}
+    monkeypatch.setattr("iha.bench.attention.Settings", partial(Settings, **defaults))
     small = ["--tokens", "64", "--heads", "2", "--head-dim", "8", "--pseudo-heads", "2,1", "--repeats", "1"]
-    monkeypatch.setattr("iha.report.bench._GROWTH_WINDOW", 8)
-    monkeypatch.setattr("iha.report.bench._MECHANISM_TOKENS", 32)
     result = runner.invoke(app, ["bench", "attention", *small, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
-    written = json.loads((tmp_path / "attention.json").read_text())
+    record = read_record(tmp_path / "attention.json", "attention-bench")
+    assert record.command == shlex.join(["iha", "bench", "attention", *small])
+    written = record.results
     assert len(written["comparisons"]) == 2 * (2 * 2 + 1)
     assert len(written["growth"]) == 2 * 2 * 2
-    assert written["machine"]["torch"]
-    layers = {(row["mechanism"], row["comparison"]) for row in written["mechanisms"]["layers"]}
+    assert written["quiet"]["load_before"] is not None
+    layers = {(row["mechanism"], row["comparison"]) for row in written["mechanisms"]}
     assert {name for name, comparison in layers if comparison == "equal N"} == set(MECHANISMS)
     assert ("simplicial", "equal FLOPs") in layers
     assert (tmp_path / "attention.svg").read_text().startswith("<?xml")

@@ -1,23 +1,19 @@
 """`iha flops` from the command line: tables, JSON, and refusals that leave nothing behind."""
 
-import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from iha.cli.flops import flops
-
-app = typer.Typer()
-app.command()(flops)
+from iha.cli.main import app
+from iha.records import read_record
 
 
 def test_the_papers_model(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["--out", str(tmp_path / "out")])
+    result = CliRunner().invoke(app, ["flops", "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     assert "talking_heads" in result.output
-    found = json.loads((tmp_path / "out" / "flops.json").read_text())
+    found = read_record(tmp_path / "out" / "flops.json", "flops").results
     assert found["local_window"] == 1024
     by_name = {row["schedule"]: row for row in found["schedules"]}
     assert by_name["iha, the pattern once"]["attention_to_global"]["paper"] == pytest.approx(0.6)
@@ -32,9 +28,9 @@ def test_every_option(tmp_path: Path) -> None:
         "--width 96 --heads 6 --kv-heads 2 --head-dim 8 --tokens 300 --pseudo-heads 3 --match causal --schedule iha "
         "--layers 7 --causal token --collapse full --element-size 4"
     )
-    result = CliRunner().invoke(app, [*options.split(), "--out", str(tmp_path)])
+    result = CliRunner().invoke(app, ["flops", *options.split(), "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
-    found = json.loads((tmp_path / "flops.json").read_text())
+    found = read_record(tmp_path / "flops.json", "flops").results
     assert found["local_window"] == 300 // 18
     assert found["question"]["shape"]["causal"] == "token"
     assert found["layers"][0]["cache_bytes"] == 2 * 300 * 2 * 8 * 4
@@ -43,9 +39,9 @@ def test_every_option(tmp_path: Path) -> None:
 
 
 def test_without_causality(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["--causal", "none", "--tokens", "512", "--out", str(tmp_path)])
+    result = CliRunner().invoke(app, ["flops", "--causal", "none", "--tokens", "512", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
-    found = json.loads((tmp_path / "flops.json").read_text())
+    found = read_record(tmp_path / "flops.json", "flops").results
     assert found["layers"][0]["cache_bytes"] is None
     assert found["layers"][0]["flops"]["attention"] == 4 * 2560 * 512 * 512
 
@@ -68,7 +64,7 @@ def test_without_causality(tmp_path: Path) -> None:
 )
 def test_refusals_name_the_value_and_write_nothing(options: str, words: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    result = CliRunner().invoke(app, [*options.split(), "--out", str(out)], env={"COLUMNS": "300"})
+    result = CliRunner().invoke(app, ["flops", *options.split(), "--out", str(out)], env={"COLUMNS": "300"})
     assert result.exit_code == 2
     assert words in " ".join(result.output.split())
     assert not out.exists()

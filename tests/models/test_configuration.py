@@ -6,8 +6,8 @@ import pytest
 from tiny import tiny_config
 from transformers import AutoConfig
 
-from iha.models import IHAConfig, preset
 from iha.bench.models import llama_like
+from iha.models import IHAConfig, preset
 
 
 def _kinds(config: IHAConfig) -> list[tuple[str, int | None, int]]:

@@ -27,6 +27,7 @@ from iha.layers.schedule import (
     named_schedule,
 )
 from iha.ops.pairs import CONVENTIONS
+from iha.records import Record
 
 SCHEDULES = ("global", "global_local", "iha", "talking_heads", "differential")  # those of the paper's experiments
 EVERYTHING = ("projections", "mixing", "attention")
@@ -126,6 +127,12 @@ class Answer:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def record(question: Question, command: str) -> Record:
+    """The answer in the envelope that every result has."""
+    begun = Record.new("flops", command=command, config=asdict(question))
+    return begun.finished(answer(question).as_json())
 
 
 def answer(question: Question) -> Answer:

@@ -16,7 +16,6 @@ from iha.ops.interleaved import interleaved_head_attention
 from iha.ops.visibility import Visibility
 from iha.records import Progress, Record, silent
 
-
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -127,7 +126,7 @@ class Comparison:
     seconds_against: float
     ratio: float
     ratios: list[float]  # of the separate runs
-    spread: float  # of those
+    spread: float | None  # of those
 
 
 Side = tuple[Callable[[], Tensor], Sequence[Tensor]]  # a function, and what its gradients are taken of

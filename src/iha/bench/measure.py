@@ -5,11 +5,11 @@ the time spoils that too. Two signs of it are recorded: the load before the star
 separate runs of the same measurement lie apart.
 """
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -38,19 +38,12 @@ class Times:
         total = len(self.rounds[side])
         runs = min(RUNS, total)
         cuts = [round(total * run / runs) for run in range(runs + 1)]
-        return [
-            min(self.rounds[side][a:b]) / min(self.rounds[against][a:b])
-            for a, b in zip(cuts[:-1], cuts[1:], strict=True)
-        ]
+        return [min(self.rounds[side][a:b]) / min(self.rounds[against][a:b]) for a, b in pairwise(cuts)]
 
-    def spread(self, side: str, against: str) -> float:
-        return spread(self.ratios(side, against))
-
-
-def spread(ratios: Iterable[float]) -> float:
-    """The largest over the smallest, less 1: 0 when all agree."""
-    found = list(ratios)
-    return max(found) / min(found) - 1
+    def spread(self, side: str, against: str) -> float | None:
+        """The largest of those ratios over the smallest, less 1: 0 when all agree. None when there is only one."""
+        ratios = self.ratios(side, against)
+        return max(ratios) / min(ratios) - 1 if len(ratios) > 1 else None
 
 
 def take_turns(sides: Mapping[str, Callable[[], object]], rounds: int) -> Times:
@@ -73,7 +66,7 @@ class Quiet:
 
     load_before: float | None
     load_after: float | None
-    largest_spread: float
+    largest_spread: float | None
     warnings: list[str]
 
     def as_json(self) -> dict[str, Any]:
@@ -86,18 +79,17 @@ class Watch:
     def __init__(self) -> None:
         self.load_before = load_average()
 
-    def judge(self, spreads: Iterable[float]) -> Quiet:
-        found = [value for value in spreads if math.isfinite(value)]
-        largest = max(found, default=0.0)
-        return Quiet(self.load_before, load_average(), round(largest, 4), self._warnings(found))
+    def judge(self, spreads: Iterable[float | None]) -> Quiet:
+        found = [value for value in spreads if value is not None]
+        return Quiet(self.load_before, load_average(), max(found, default=None), self._warnings(found))
 
     def _warnings(self, spreads: list[float]) -> list[str]:
         cores, threads = os.cpu_count() or 1, torch.get_num_threads()
         warnings = []
         if self.load_before is not None and self.load_before + threads > cores + 0.5:
             warnings.append(
-                f"the machine was busy before the start: load {self.load_before:.1f} on {cores} cores, and {threads} "
-                "threads more. These ratios are not reliable."
+                f"the machine was busy before the start: load {self.load_before:.1f} on {cores} cores, of which the "
+                f"bench uses {threads}. These ratios are not reliable."
             )
         apart = [value for value in spreads if value > LARGEST_SPREAD]
         if apart:

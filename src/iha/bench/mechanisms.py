@@ -24,14 +24,12 @@ class LayerCost:
     seconds: float
     ratio: float  # to global multi-head attention's time
     ratios: list[float]  # of the separate runs
-    spread: float  # of those
+    spread: float | None  # of those
     peak_bytes: int
     num_tokens: int
 
 
-def layer_costs(
-    shape: AttentionShape, num_tokens: int, num_pseudo_heads: int, repeats: int
-) -> Iterator[LayerCost]:
+def layer_costs(shape: AttentionShape, num_tokens: int, num_pseudo_heads: int, repeats: int) -> Iterator[LayerCost]:
     """Every mechanism in turn, each timed in turns with global multi-head attention on the same input."""
     x = torch.randn(1, num_tokens, shape.embed_dim)
     baseline = _steps(_layer(shape, LayerSpec()), x)

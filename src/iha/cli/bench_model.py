@@ -4,14 +4,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from iha.cli.invocation import command_line
+from iha.cli.output import AsJson, print_record, results_in
+from iha.cli.progress import bars
 
 
 def model(
     presets: Annotated[str, typer.Option(help="Sizes, comma-separated.")] = "10m,50m",
     tokens: Annotated[int, typer.Option(help="Context of decoding, length of a training sequence.")] = 2048,
     pseudo_heads: Annotated[int, typer.Option(help="P.")] = 2,
-    new_tokens: Annotated[int, typer.Option(help="Tokens generated a round.")] = 32,
+    new_tokens: Annotated[int, typer.Option(help="Tokens generated per round.")] = 32,
     rounds: Annotated[int, typer.Option(help="Of each measurement; the best counts.")] = 5,
     threads: Annotated[int | None, typer.Option(help="Of torch; its own choice when not given.")] = None,
     compiled: Annotated[bool, typer.Option("--compiled", help="Also decode compiled with a static cache.")] = False,
@@ -19,17 +22,18 @@ def model(
     decoding: Annotated[bool, typer.Option(help="Measure decoding and the cache.")] = True,
     seed: Annotated[int, typer.Option(help="Of weights and tokens.")] = 0,
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("out/bench"),
+    as_json: AsJson = False,
 ) -> None:
-    """Tokens a second and cache bytes, as ratios to Llama: only attention differs."""
-    from iha.models import benchmark
+    """Tokens per second and cache bytes, as ratios to Llama: only attention differs."""
+    from iha.bench.models import Settings, run
+    from iha.report.bench import model_table
 
-    console = Console()
-    settings = benchmark.Settings(
+    settings = Settings(
         presets.split(","), tokens, pseudo_heads, new_tokens, rounds, threads, compiled, training, decoding, seed
     )
-    try:
-        with console.status("") as status:
-            results = benchmark.run(settings, out / "model.json", progress=status.update)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    console.print(benchmark.table(results))
+    with results_in(out) as directory, bars() as progress:
+        record = run(settings, directory / "model.json", command_line(), progress)
+    if as_json:
+        print_record(record)
+    else:
+        model_table(record).print()

@@ -1,10 +1,12 @@
 """`iha flops`: what attention costs."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from iha.cli.invocation import command_line
+from iha.cli.output import AsJson, print_record, results_in
 
 
 def flops(
@@ -28,25 +30,23 @@ def flops(
     collapse: Annotated[str, typer.Option(help="Of IHA: per_head or full.")] = "per_head",
     element_size: Annotated[int, typer.Option(help="Bytes of a cached number.")] = 2,
     out: Annotated[Path, typer.Option(help="Where flops.json and flops.md go.")] = Path("out/flops"),
+    as_json: AsJson = False,
 ) -> None:
     """Parameters, FLOPs, cache bytes and the FLOP-matched window of every mechanism, by formula."""
-    from rich.console import Console
-
     from iha.accounting.mechanisms import AttentionShape
-    from iha.accounting.show import markdown, tables
-    from iha.accounting.table import Question, answer
+    from iha.accounting.table import Question, record
+    from iha.records import write_record, write_text
+    from iha.report.flops import markdown, tables
 
-    try:
-        shape = AttentionShape(width, heads, kv_heads, head_dim, None if causal == "none" else causal, collapse)  # type: ignore[arg-type]
-        found = answer(Question(shape, tokens, pseudo_heads, layers, window, match, schedule, element_size))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=240)  # a file has room for the table
+    shape = AttentionShape(width, heads, kv_heads, head_dim, None if causal == "none" else causal, collapse)  # type: ignore[arg-type]
+    question = Question(shape, tokens, pseudo_heads, layers, window, match, schedule, element_size)
+    with results_in(out) as directory:
+        found = record(question, command_line())
+        write_record(directory / "flops.json", found)
+        write_text(directory / "flops.md", markdown(found))
+    if as_json:
+        print_record(found)
+        return
     for table in tables(found):
-        console.print(table.rich())
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "flops.json").write_text(json.dumps(found.as_json(), indent=1) + "\n", encoding="utf-8")
-    (out / "flops.md").write_text(markdown(found), encoding="utf-8")
-    console.print(f"wrote {out / 'flops.json'} and {out / 'flops.md'}", style="dim")
+        table.print()
+    typer.echo(f"wrote {out / 'flops.json'} and {out / 'flops.md'}")

@@ -18,6 +18,7 @@ def attention_tables(record: Record) -> list[Table]:
     """Of an "attention-bench" record."""
     results = record.results
     tables = [_comparisons(record), _memory(results["memory"])]
+    tables[0].notes += [f"warning: {warning}" for warning in warnings(record)]
     if results["growth"]:
         tables.append(_growth(results["growth"]))
     if results["mechanisms"]:
@@ -35,6 +36,7 @@ def model_table(record: Record) -> Table:
         cache = f"{row['cache_ratio']:.3f}" if "cache_ratio" in row else None
         names = (row["what"] + compiled, row["preset"], row["variant"])
         table.add([*names, *speed, f"{row['ratio']:.2f}", _percent(row["spread"]), cache])
+    table.notes += [f"warning: {warning}" for warning in warnings(record)]
     return table
 
 

@@ -1,103 +1,96 @@
-"""The answer of `iha flops` as tables: the same cells for the terminal (rich) and for a page (Markdown)."""
+"""The answer of `iha flops` in tables that fit 80 columns, from its record."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
-from rich.table import Table as RichTable
+from iha.records import Column, Record, Table
 
-from iha.accounting.table import Answer
-
-
-@dataclass(frozen=True)
-class Table:
-    title: str
-    header: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-
-    def markdown(self) -> str:
-        lines = [self.header, ("---",) * len(self.header), *self.rows]
-        return f"**{self.title}**\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-    def rich(self) -> RichTable:
-        table = RichTable(title=self.title, title_justify="left")
-        for name in self.header:
-            table.add_column(name, justify="left" if name in _WORDS else "right")
-        for row in self.rows:
-            table.add_row(*row)
-        return table
+_NAME = Column("mechanism", wrap=False)
 
 
-_WORDS = ("mechanism", "schedule", "layers", "flash kernel", "counted", "convention")
+def tables(record: Record) -> list[Table]:
+    """Of a "flops" record: parameters and cache, FLOPs, schedules, their ratios, matched windows."""
+    answer = record.results
+    return [_sizes(answer), _flops(answer), _schedules(answer), _ratios(answer), _matches(answer)]
 
 
-def tables(answer: Answer) -> tuple[Table, Table, Table]:
-    return layers_table(answer), schedules_table(answer), matches_table(answer)
+def markdown(record: Record) -> str:
+    return "\n".join(table.markdown() for table in tables(record))
 
 
-def layers_table(answer: Answer) -> Table:
-    question = answer.question
-    shape = question.shape
+def _sizes(answer: dict[str, Any]) -> Table:
+    shape, question = answer["question"]["shape"], answer["question"]
+    kv_heads = shape["num_kv_heads"] or shape["num_heads"]
+    head_dim = shape["head_dim"] or shape["embed_dim"] // shape["num_heads"]
     title = (
-        f"One layer, {question.num_tokens} tokens: width {shape.embed_dim}, {shape.num_heads} heads, {shape.G} k/v "
-        f"heads of {shape.D}, causal={shape.causal!r}, {question.element_size} bytes a number"
+        f"One layer, {question['num_tokens']} tokens: width {shape['embed_dim']}, {shape['num_heads']} heads, "
+        f"{kv_heads} k/v heads of {head_dim}, causal={shape['causal']!r}, {question['element_size']} bytes per number"
     )
-    header = (
-        "mechanism", "window", "P", "parameters", "beyond projections", "FLOPs: projections", "mixing", "attention",
-        "mixing + attention, to global", "kernel's attention", "cache", "cache of pseudo-heads", "patterns a head",
-        "flash kernel",
-    )  # fmt: skip
-    rows = [
-        (
-            row.mechanism, "–" if row.window is None else str(row.window), str(row.num_pseudo_heads),
-            count(row.parameters.total), count(row.parameters.mixing), count(row.flops.projections),
-            count(row.flops.mixing), count(row.flops.attention), f"{row.attention_to_global:.4g}",
-            "–" if row.kernel_flops is None else count(row.kernel_flops.attention),
-            size(row.cache_bytes), size(row.pseudo_head_cache_bytes) if row.num_pseudo_heads > 1 else "–",
-            str(row.patterns_per_head), "yes" if row.flash_obstacle is None else f"no: {row.flash_obstacle}",
-        )
-        for row in answer.layers
-    ]  # fmt: skip
-    return Table(title, header, rows)
+    numbers = _numbers("W", "P", "all weights", "added weights", "cache", "pseudo cache", "patterns")
+    table = Table(title, [_NAME, *numbers])
+    for row in answer["layers"]:
+        parameters = row["parameters"]
+        pseudo = size(row["pseudo_head_cache_bytes"]) if row["num_pseudo_heads"] > 1 else None
+        table.add([
+            row["mechanism"], row["window"], row["num_pseudo_heads"],
+            count(parameters["projections"] + parameters["mixing"]), count(parameters["mixing"]),
+            size(row["cache_bytes"]), pseudo, row["patterns_per_head"],
+        ])  # fmt: skip
+    table.note("added: beyond the four projections; pseudo cache: if pseudo-heads were cached and not un-mixed heads")
+    table.note("patterns: attention maps over the tokens that the output of one head combines")
+    return table
 
 
-def schedules_table(answer: Answer) -> Table:
-    question = answer.question
-    header = (
-        "schedule", "layers", "parameters", "cache", "FLOPs: attention", "to global: paper's count", "causal count",
-        "exact", "exact with mixing", "and projections",
-    )  # fmt: skip
-    rows = [
-        (
-            row.schedule, "; ".join(f"{n} × {kind}" for kind, n in row.layers.items()), count(row.parameters.total),
-            size(row.cache_bytes), count(row.flops.attention),
-            *(f"{row.attention_to_global[name]:.4f}" for name in ("paper", "causal", "exact")),
-            f"{row.with_mixing:.4f}", f"{row.with_projections:.4f}",
-        )
-        for row in answer.schedules
-    ]  # fmt: skip
-    return Table(f"The attention of {question.num_layers} layers, {question.num_tokens} tokens", header, rows)
+def _flops(answer: dict[str, Any]) -> Table:
+    numbers = _numbers("W", "P", "project", "mix", "attend", "to global", "flash kernel")
+    table = Table("FLOPs of that layer's forward pass", [_NAME, *numbers])
+    for row in answer["layers"]:
+        kernel = None if row["kernel_flops"] is None else count(row["kernel_flops"]["attention"])
+        parts = (count(row["flops"][part]) for part in ("projections", "mixing", "attention"))
+        names = (row["mechanism"], row["window"], row["num_pseudo_heads"])
+        table.add([*names, *parts, f"{row['attention_to_global']:.4g}", kernel])
+    table.note("to global: mixing + attention over a global multi-head layer's attention; flash kernel: its attention")
+    for mechanism, why in {row["mechanism"]: row["flash_obstacle"] for row in answer["layers"]}.items():
+        if why is not None:
+            table.note(f"no flash kernel for {mechanism}: {why}")
+    return table
 
 
-def matches_table(answer: Answer) -> Table:
-    question = answer.question
-    title = (
-        f"The window of IHA layers, P = {question.num_pseudo_heads}, at which four of them and a global layer cost so "
-        f"much of global attention ({answer.local_window} is the one above)"
-    )
-    header = ("convention", "counted", "of global", "solution", "window", "ratio", "ratio one token above")
-    rows = []
-    for row in answer.matches:
-        found = row.match
-        cells = ("none", "–", "–", "–")
+def _schedules(answer: dict[str, Any]) -> Table:
+    question = answer["question"]
+    title = f"The attention of {question['num_layers']} layers, {question['num_tokens']} tokens"
+    table = Table(title, ["schedule", "layers", *_numbers("parameters", "cache", "FLOPs: attention")])
+    for row in answer["schedules"]:
+        layers = "; ".join(f"{n} × {kind}" for kind, n in row["layers"].items())
+        parameters = count(row["parameters"]["projections"] + row["parameters"]["mixing"])
+        table.add([row["schedule"], layers, parameters, size(row["cache_bytes"]), count(row["flops"]["attention"])])
+    return table
+
+
+def _ratios(answer: dict[str, Any]) -> Table:
+    numbers = _numbers("paper's count", "causal", "exact", "with mixing", "and projections")
+    table = Table("Their cost relative to global attention", ["schedule", *numbers])
+    for row in answer["schedules"]:
+        ratios = [row["attention_to_global"][name] for name in ("paper", "causal", "exact")]
+        ratios += [row["with_mixing"], row["with_projections"]]
+        table.add([row["schedule"], *(f"{ratio:.4f}" for ratio in ratios)])
+    return table
+
+
+def _matches(answer: dict[str, Any]) -> Table:
+    question = answer["question"]
+    title = f"The window at which four IHA layers with P = {question['num_pseudo_heads']} and a global one cost so much"
+    numbers = _numbers("of global", "solution", "window", "ratio", "one token above")
+    table = Table(title, ["convention", "counted", *numbers])
+    for row in answer["matches"]:
+        found = row["match"]
+        cells: Sequence[str | None] = ("none", None, None, None)
         if found is not None:
-            above = "–" if found.ratio_above is None else f"{found.ratio_above:.4f}"
-            cells = (f"{found.solution:.2f}", str(found.window), f"{found.ratio:.4f}", above)
-        rows.append((row.convention, " + ".join(row.parts), f"{row.target:g}", *cells))
-    return Table(title, header, rows)
-
-
-def markdown(answer: Answer) -> str:
-    return "\n\n".join(table.markdown() for table in tables(answer)) + "\n"
+            above = None if found["ratio_above"] is None else f"{found['ratio_above']:.4f}"
+            cells = (f"{found['solution']:.2f}", str(found["window"]), f"{found['ratio']:.4f}", above)
+        table.add([row["convention"], " + ".join(row["parts"]), f"{row['target']:g}", *cells])
+    table.note(f"the tables above have a window of {answer['local_window']}")
+    return table
 
 
 def count(number: int) -> str:
@@ -119,3 +112,8 @@ def size(number: int | None) -> str:
 
 def _three_digits(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def _numbers(*titles: str) -> list[Column]:
+    """Headings may break over lines, so that the tables stay narrow; numbers are short enough not to."""
+    return [Column(title, align="right") for title in titles]

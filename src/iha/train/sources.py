@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from iha.train.chat import conversation
-from iha.train.documents import generate
+from iha.train.puzzles import generate
 from iha.train.recipe import Source
 from iha.train.segments import Segment, Segments, plain
 

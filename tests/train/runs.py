@@ -1,0 +1,136 @@
+"""Training runs of a tiny model in processes of their own, forked from a server that has imported everything."""
+
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from iha.train.recipe import Recipe, read_recipe
+
+TINY = """
+name: tiny
+model:
+  config: {hidden_size: 16, intermediate_size: 32, num_hidden_layers: 2, num_attention_heads: 2, num_pseudo_heads: 2,
+           global_every: 2, gated_mlp: false}
+data: {context: 32, batch: 4, validation: 0.2, sources: [{name: pairs, kind: generated, generator: pairs, count: 40},
+                                                         {name: hops, kind: generated, generator: hops, count: 40}]}
+schedule: {steps: 6, warmup: 2}
+optimiser: {learning_rate: 1e-2}
+checkpoint: {every: 2, keep: 2}
+parallel: {micro_batch: 2}
+validation: {every: 3, sequences: 5}
+logging: {every: 1}
+"""
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(["iha.train.loop", "iha.train.export", "runs"])
+
+
+def tiny(directory: Path, *overrides: str) -> Recipe:
+    path = directory / "tiny.yaml"
+    path.write_text(TINY)
+    return read_recipe(path, overrides)
+
+
+def start(recipe: Recipe, run: Path, world: int = 1, slow_save: float = 0.0) -> list[multiprocessing.process.BaseProcess]:
+    """The run on so many processes. Their output is in `run`.rank0.txt and so on."""
+    port = _free_port()
+    workers = [_server.Process(target=_worker, args=(recipe, run, rank, world, port, slow_save)) for rank in range(world)]
+    for worker in workers:
+        worker.start()
+    return workers
+
+
+def finish(workers, timeout: float = 300) -> list[int]:
+    """Exit codes."""
+    for worker in workers:
+        worker.join(timeout)
+        if worker.is_alive():
+            kill(workers)
+            raise TimeoutError(f"a worker did not end in {timeout} s")
+    return [worker.exitcode for worker in workers]
+
+
+def kill(workers, how: int = signal.SIGKILL) -> None:
+    for worker in workers:
+        if worker.is_alive():
+            os.kill(worker.pid, how)
+    for worker in workers:
+        worker.join()
+
+
+def completed(recipe: Recipe, run: Path, world: int = 1) -> None:
+    codes = finish(start(recipe, run, world))
+    assert codes == [0] * world, output(run)
+
+
+def output(run: Path, rank: int = 0) -> str:
+    return run.with_name(f"{run.name}.rank{rank}.txt").read_text()
+
+
+def metrics(run: Path, *names: str) -> list[tuple]:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [(r["step"], *(r[name] for name in names)) for r in records if all(name in r for name in names)]
+
+
+def weights(run: Path, prefix: str = ""):
+    """All tensors of the newest checkpoint."""
+    from iha.train.export import checkpoint_tensors
+
+    return checkpoint_tensors(sorted((run / "checkpoints").glob("step-*"))[-1], prefix)
+
+
+def _worker(recipe: Recipe, run: Path, rank: int, world: int, port: int, slow_save: float) -> None:
+    out = run.with_name(f"{run.name}.rank{rank}.txt").open("a", buffering=1)
+    os.dup2(out.fileno(), 1)
+    os.dup2(out.fileno(), 2)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)
+    import logging
+
+    import torch
+
+    from iha.train import checkpoints
+    from iha.train.loop import train
+
+    torch.set_num_threads(1)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    if world > 1:
+        os.environ.update(
+            RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+        )
+    if slow_save:
+        _stretch(checkpoints, slow_save)
+    try:
+        outcome = train(recipe, run)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        os._exit(2)
+    os._exit(0 if outcome.finished else 143)
+
+
+def _stretch(checkpoints, seconds: float) -> None:
+    """Make every part of a save last, so that a kill falls into it."""
+    import time
+
+    save, finish, sync = checkpoints.dcp.save, checkpoints.Checkpoints._finish, checkpoints._sync
+
+    def slowly(function):
+        def stretched(*args, **kwargs):
+            time.sleep(seconds)
+            result = function(*args, **kwargs)
+            time.sleep(seconds)
+            return result
+
+        return stretched
+
+    checkpoints.dcp.save = slowly(save)
+    checkpoints.Checkpoints._finish = slowly(finish)
+    checkpoints._sync = slowly(sync)
+
+
+def _free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]

@@ -34,10 +34,11 @@ def tiny(directory: Path, *overrides: str) -> Recipe:
     return read_recipe(path, overrides)
 
 
-def start(recipe: Recipe, run: Path, world: int = 1, slow_save: float = 0.0) -> list[multiprocessing.process.BaseProcess]:
+def start(recipe: Recipe, run: Path, world: int = 1, slow_save: float = 0.0) -> list:
     """The run on so many processes. Their output is in `run`.rank0.txt and so on."""
     port = _free_port()
-    workers = [_server.Process(target=_worker, args=(recipe, run, rank, world, port, slow_save)) for rank in range(world)]
+    shared = (world, port, slow_save)
+    workers = [_server.Process(target=_worker, args=(recipe, run, rank, *shared)) for rank in range(world)]
     for worker in workers:
         worker.start()
     return workers

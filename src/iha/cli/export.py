@@ -8,7 +8,7 @@ import typer
 
 def export(
     run: Annotated[Path, typer.Argument(help="The directory of a training run.")],
-    step: Annotated[int | None, typer.Option(help="Of which checkpoint; the newest complete one when not given.")] = None,
+    step: Annotated[int | None, typer.Option(help="Of which checkpoint; the newest when not given.")] = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     out: Annotated[Path | None, typer.Option(help="Where it goes; RUN/export when not given.")] = None,
 ) -> None:

@@ -7,6 +7,7 @@ import typer
 from iha.cli.bench_attention import attention
 from iha.cli.bench_model import model
 from iha.cli.convert import convert
+from iha.cli.export import export
 from iha.cli.flops import flops
 from iha.cli.generate import generate
 from iha.cli.invocation import Command, Group, command_line
@@ -25,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,  # errors are reported by Group
 )
-for command in (verify, synth, prepare, train, generate, convert, flops):
+for command in (verify, synth, prepare, train, export, generate, convert, flops):
     app.command(cls=Command)(command)
 
 bench = typer.Typer(cls=Group, help="Speed and memory, side by side, as ratios.", no_args_is_help=True)

@@ -44,7 +44,7 @@ def export(run: Path, out: Path, *, step: int | None = None, dtype: str = "float
 
 
 def checkpoint_tensors(path: Path, prefix: str = "") -> dict[str, Tensor]:
-    """The tensors whose names begin so, whole, under the rest of their names; whatever number of processes saved them."""
+    """The tensors whose names begin so, whole, under the rest of their names, however many processes saved them."""
     reader = dcp.HuggingFaceStorageReader(str(path))
     saved = reader.read_metadata().state_dict_metadata
     tensors = {
@@ -65,7 +65,8 @@ def _chosen(run: Path, step: int | None) -> Path:
     for path in complete:
         if path.name == f"step-{step:08d}":
             return path
-    raise ValueError(f"{run} has no complete checkpoint of step {step}; there are {', '.join(p.name for p in complete)}")
+    there = ", ".join(path.name for path in complete)
+    raise ValueError(f"{run} has no complete checkpoint of step {step}; there are {there}")
 
 
 def _tokenizer(recipe: Recipe, run: Path) -> PreTrainedTokenizerFast:

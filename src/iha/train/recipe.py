@@ -55,7 +55,7 @@ class Source:
     column: str = "text"  # of jsonl, parquet, huggingface: where the text is
     documents: Literal["file", "line"] = "file"  # of text: what a document is
     chat: Literal["chatml", "llama3"] | None = None  # rows are conversations, in this format
-    generator: str | None = None  # of generated: a name in `iha.train.puzzles.GENERATORS`
+    generator: str | None = None  # of generated: a name in `iha.train.puzzles.PUZZLES`
     count: int = 0  # of generated: how many documents
     answers_only: bool = False  # of generated: loss on the answers alone
 

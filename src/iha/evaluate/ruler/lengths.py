@@ -1,0 +1,154 @@
+"""Samples that are exactly as long as asked.
+
+A sample has as many units of filler (words, lines, documents) as fit: its tokens, as the model reads them, and the tokens
+to be generated are together at most the length asked for, and with one unit more they would not be. Nothing is ever
+cut from a finished prompt, so needles and questions are whole.
+
+Tokens of pieces are counted once and remembered. Their sums lead to the right number of units, and the whole prompt is
+then tokenised to be sure; the sums alone decide nothing.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from iha.evaluate.prompts import prompt_text, prompt_tokens
+
+
+class TooShort(ValueError):
+    """The smallest sample does not fit; `minimum` would."""
+
+    def __init__(self, minimum: int) -> None:
+        super().__init__(f"the smallest sample has {minimum} tokens")
+        self.minimum = minimum
+
+
+class TokenCounter:
+    def __init__(self, tokenizer: Any, chat: bool = False) -> None:
+        if tokenizer is None:
+            raise ValueError("RULER's prompts have a length in tokens: a tokenizer is needed")
+        self.tokenizer = tokenizer
+        self.chat = chat
+        self._fast = getattr(tokenizer, "backend_tokenizer", None)
+        self._pieces: dict[str, int] = {}
+        self._running: dict[str, RunningSum] = {}
+        ending = prompt_tokens(tokenizer, "a") != list(tokenizer("a")["input_ids"])
+        self._drops_end = ending and not chat
+
+    def prompt(self, prompt: str, prefix: str) -> int:
+        """Tokens that the model reads: `len(prompt_tokens(...))`, without building the list where that can be had."""
+        if self._fast is None:
+            return len(prompt_tokens(self.tokenizer, prompt, prefix, self.chat))
+        text = prompt_text(self.tokenizer, prompt, prefix, self.chat)
+        encoded = self._fast.encode_batch_fast([text], add_special_tokens=not self.chat)
+        return len(encoded[0]) - self._drops_end
+
+    def pieces(self, texts: list[str], remember: bool = True) -> list[int]:
+        """Tokens of each text alone, without special tokens."""
+        if not remember:
+            return self._alone(texts)
+        new = [text for text in dict.fromkeys(texts) if text not in self._pieces]
+        self._pieces.update(zip(new, self._alone(new), strict=True))
+        return [self._pieces[text] for text in texts]
+
+    def running(self, name: str, source: Callable[[], Iterable[str]]) -> "RunningSum":
+        """The sums of a sequence that all samples share, looked at once."""
+        if name not in self._running:
+            self._running[name] = RunningSum(self, source())
+        return self._running[name]
+
+    def _alone(self, texts: list[str]) -> list[int]:
+        if not texts:
+            return []
+        if self._fast is not None:
+            return [len(encoded) for encoded in self._fast.encode_batch_fast(texts, add_special_tokens=False)]
+        return [len(ids) for ids in self.tokenizer(texts, add_special_tokens=False)["input_ids"]]
+
+
+@dataclass
+class RunningSum:
+    """`total(n)`: tokens of the first n pieces of an endless or finite sequence, looked at no further than needed."""
+
+    counter: TokenCounter
+    source: Iterable[str]
+    remember: bool = True  # pieces come again in other samples
+    _sums: list[int] = field(default_factory=lambda: [0])
+
+    def __post_init__(self) -> None:
+        self._iterator = iter(self.source)
+
+    def total(self, n: int) -> int:
+        while len(self._sums) <= n:
+            texts = list(islice(self._iterator, max(n + 1 - len(self._sums), 256)))
+            if not texts:
+                raise IndexError(f"only {len(self._sums) - 1} pieces, {n} asked for")
+            for count in self.counter.pieces(texts, self.remember):
+                self._sums.append(self._sums[-1] + count)
+        return self._sums[n]
+
+
+@dataclass(frozen=True)
+class Rendered:
+    prompt: str
+    prefix: str
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A sample before its length is known."""
+
+    answers: list[str]
+    render: Callable[[int], Rendered]  # with so many units
+    weight: Callable[[int], int]  # tokens of so many units, about; must not fall
+    minimum: int = 1
+    maximum: int | None = None  # units that there are
+
+
+def smallest(draft: Draft, counter: TokenCounter) -> int:
+    rendered = draft.render(draft.minimum)
+    return counter.prompt(rendered.prompt, rendered.prefix)
+
+
+def fit(draft: Draft, budget: int, counter: TokenCounter) -> tuple[Rendered, int, int]:
+    """The draft with as many units as fit into `budget` tokens, those units, and its tokens."""
+
+    def tokens(n: int) -> tuple[Rendered, int]:
+        rendered = draft.render(n)
+        return rendered, counter.prompt(rendered.prompt, rendered.prefix)
+
+    units = draft.minimum
+    best, count = tokens(units)
+    if count > budget:
+        raise TooShort(count)
+    fixed, too_many = count - draft.weight(units), None if draft.maximum is None else draft.maximum + 1
+    while too_many is None or units + 1 < too_many:
+        # `units` fit, `too_many` do not. The sums say where to look next; a miss corrects them and narrows the range.
+        guess = max(_most(draft, budget - fixed, units, too_many), units + 1)
+        rendered, seen = tokens(guess)
+        expected, fixed = fixed + draft.weight(guess), seen - draft.weight(guess)
+        if seen > budget:
+            too_many = guess
+            continue
+        best, units, count = rendered, guess, seen
+        if seen == expected and (too_many is None or guess + 1 < too_many) and _over(draft, guess + 1, budget - fixed):
+            break  # the sums are exact here, and by them the next unit does not fit
+    return best, units, count
+
+
+def _over(draft: Draft, n: int, budget: int) -> bool:
+    return (draft.maximum is not None and n > draft.maximum) or draft.weight(n) > budget
+
+
+def _most(draft: Draft, budget: int, low: int, too_many: int | None) -> int:
+    """The largest n in [low, too_many) whose weight is within the budget; low if none is."""
+    if too_many is None:
+        step = 1
+        while not _over(draft, low + step, budget):
+            step *= 2
+        too_many = low + step
+    while too_many - low > 1:
+        middle = (low + too_many) // 2
+        low, too_many = (low, middle) if _over(draft, middle, budget) else (middle, too_many)
+    return low

@@ -7,7 +7,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from iha.evaluate.ruler.lengths import Draft, Rendered, TokenCounter, smallest
+from iha.evaluate.ruler.lengths import Draft, Rendered, RunningSum, TokenCounter, smallest
 from iha.evaluate.ruler.materials import Materials
 from iha.evaluate.ruler.settings import COMMON_WORDS, FREQUENT_WORDS
 
@@ -25,12 +25,13 @@ def common_words_draft(rng: Random, length: int, budget: int, materials: Materia
 
     def draft_of(words: list[str]) -> Draft:
         """n words are the first n; the ten first are the common ones."""
-        sums = np.cumsum([0, *counter.pieces([f" {word}" for word in words])])
+        sums = RunningSum(counter, (f" {word}" for word in words))
         numbers = counter.running("numbers", lambda: (f" {i}." for i in count(1)))
 
         def weight(n: int) -> int:
             entries = COMMON * repeats + (n - COMMON) * others
-            return int(repeats * sums[COMMON] + others * (sums[n] - sums[COMMON])) + numbers.total(entries)
+            common = sums.total(COMMON)
+            return repeats * common + others * (sums.total(n) - common) + numbers.total(entries)
 
         def render(n: int) -> Rendered:
             context = _numbered_list(words[:n], repeats, others, Random(f"{seed}/{n}"))

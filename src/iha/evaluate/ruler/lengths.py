@@ -1,11 +1,11 @@
-"""Samples that are exactly as long as asked.
+"""Samples as long as asked: never longer, and so full that the next unit of filler has no room.
 
-A sample has as many units of filler (words, lines, documents) as fit: its tokens, as the model reads them, and the tokens
-to be generated are together at most the length asked for, and with one unit more they would not be. Nothing is ever
-cut from a finished prompt, so needles and questions are whole.
+The length covers what the model reads, special tokens included, and the tokens it may generate. Units are words, lines,
+entries or documents. A finished prompt is never cut, so that needles and questions are whole; the room that is left has
+fewer tokens than the next unit.
 
-Tokens of pieces are counted once and remembered. Their sums lead to the right number of units, and the whole prompt is
-then tokenised to be sure; the sums alone decide nothing.
+Tokens of units are counted once and remembered. Their sums say how many units to take; the whole prompt is tokenised
+to be sure, and what it has more or less than the sums is corrected.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from typing import Any
 from iha.evaluate.prompts import prompt_text, prompt_tokens
 
 
-class TooShort(ValueError):
+class TooShortError(ValueError):
     """The smallest sample does not fit; `minimum` would."""
 
     def __init__(self, minimum: int) -> None:
@@ -121,19 +121,27 @@ def fit(draft: Draft, budget: int, counter: TokenCounter) -> tuple[Rendered, int
     units = draft.minimum
     best, count = tokens(units)
     if count > budget:
-        raise TooShort(count)
-    fixed, too_many = count - draft.weight(units), None if draft.maximum is None else draft.maximum + 1
-    while too_many is None or units + 1 < too_many:
-        # `units` fit, `too_many` do not. The sums say where to look next; a miss corrects them and narrows the range.
-        guess = max(_most(draft, budget - fixed, units, too_many), units + 1)
+        raise TooShortError(count)
+    too_many = None if draft.maximum is None else draft.maximum + 1
+    while units + 1 != too_many:
+        # `units` fit, `too_many` do not. What `units` really take corrects the sums for those in between.
+        guess = _most(draft, budget - count + draft.weight(units), units, too_many)
+        if guess == units:
+            break  # the next unit has more tokens than there is room
         rendered, seen = tokens(guess)
-        expected, fixed = fixed + draft.weight(guess), seen - draft.weight(guess)
-        if seen > budget:
-            too_many = guess
+        if seen <= budget:
+            best, units, count = rendered, guess, seen
             continue
-        best, units, count = rendered, guess, seen
-        if seen == expected and (too_many is None or guess + 1 < too_many) and _over(draft, guess + 1, budget - fixed):
-            break  # the sums are exact here, and by them the next unit does not fit
+        too_many = guess
+        # The sums are too low by some tokens; without those it fits, unless they are worse still.
+        lower = _most(draft, budget - (seen - draft.weight(guess)), units, too_many)
+        rendered, seen = tokens(lower) if lower > units else (best, count)
+        if seen <= budget:
+            best, units, count = rendered, lower, seen
+            if _over(draft, units + 1, budget - count + draft.weight(units)):
+                break
+        else:
+            too_many = lower
     return best, units, count
 
 
@@ -144,10 +152,10 @@ def _over(draft: Draft, n: int, budget: int) -> bool:
 def _most(draft: Draft, budget: int, low: int, too_many: int | None) -> int:
     """The largest n in [low, too_many) whose weight is within the budget; low if none is."""
     if too_many is None:
-        step = 1
-        while not _over(draft, low + step, budget):
-            step *= 2
-        too_many = low + step
+        too_many = low + 64  # then on to where the average so far leads
+        while not _over(draft, too_many, budget):
+            low, average = too_many, draft.weight(too_many) / too_many
+            too_many += 64 + int((budget - draft.weight(too_many)) / average)
     while too_many - low > 1:
         middle = (low + too_many) // 2
         low, too_many = (low, middle) if _over(draft, middle, budget) else (middle, too_many)

@@ -1,7 +1,7 @@
 """What samples are made of: words, essays, documents with questions. Each is read once, when it is first needed.
 
-Words come with the wonderwords package. Essays and documents are read from `--data DIR` (or DIR/ruler) under the names of
-NVIDIA's files, or else from the Hugging Face Hub.
+Words come with the wonderwords package. Essays and documents are read from `--data DIR` (or DIR/ruler) under the names
+of NVIDIA's files, or else from the Hugging Face Hub.
 """
 
 import gzip
@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,9 @@ class Materials:
         words = text.split()
         if not words:
             raise ValueError(f"{path} holds no words")
-        ends = (i + 1 for i, word in enumerate(words[:-1]) if _SENTENCE_END.search(word) and not words[i + 1][0].islower())
+        ends = (
+            i + 1 for i, word in enumerate(words[:-1]) if _SENTENCE_END.search(word) and not words[i + 1][0].islower()
+        )
         return Essays(words, [0, *ends])
 
     def library(self, name: str) -> Library:
@@ -115,11 +117,11 @@ class Materials:
 
 
 def _wonderwords(kind: str) -> list[str]:
-    try:
-        folder = resources.files("wonderwords") / "assets"
-    except ModuleNotFoundError as error:
-        raise ValueError("RULER's words come with the wonderwords package: pip install 'iha[eval]'") from error
-    lines = (folder / f"{kind}list.txt").read_text(encoding="utf-8").splitlines()
+    package = find_spec("wonderwords")  # not imported: it reads its lists in a deprecated way
+    if package is None or not package.submodule_search_locations:
+        raise ValueError("RULER's words come with the wonderwords package: pip install 'iha[eval]'")
+    path = Path(package.submodule_search_locations[0]) / "assets" / f"{kind}list.txt"
+    lines = path.read_text(encoding="utf-8").splitlines()
     return [line.strip() for line in lines if line.strip()]
 
 

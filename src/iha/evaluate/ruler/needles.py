@@ -41,7 +41,11 @@ def needle_draft(name: str, rng: Random, materials: Materials, counter: TokenCou
         weight(n)  # other needles are made when they are counted
         context, depths = assemble(n)
         prompt, prefix = _question(setting, queries)
-        return Rendered(prompt.replace("{context}", context), prefix, {"needles": needles, "depths": [round(depth, 4) for depth in depths]})
+        return Rendered(
+            prompt.replace("{context}", context),
+            prefix,
+            {"needles": needles, "depths": [round(depth, 4) for depth in depths]},
+        )
 
     answers = [value for query in queries for value in values[query]]
     return Draft(answers, render, weight, minimum=1 if setting.haystack == "essay" else len(needles))

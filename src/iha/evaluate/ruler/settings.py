@@ -17,8 +17,9 @@ class Family:
 
 
 NIAH = Family(
-    "Some special magic {type} are hidden within the following text. Make sure to memorize it. I will quiz you about the "
-    "{type} afterwards.\n{context}\nWhat are all the special magic {type} for {query} mentioned in the provided text?",
+    "Some special magic {type} are hidden within the following text. Make sure to memorize it. I will quiz you about "
+    "the {type} afterwards.\n{context}\nWhat are all the special magic {type} for {query} mentioned in the "
+    "provided text?",
     " The special magic {type} for {query} mentioned in the provided text are",
     128,
 )
@@ -30,15 +31,15 @@ VARIABLE_TRACKING = Family(
     30,
 )
 COMMON_WORDS = Family(
-    "Below is a numbered list of words. In these words, some appear more often than others. Memorize the ones that appear "
-    "most often.\n{context}\nQuestion: What are the 10 most common words in the above list?",
+    "Below is a numbered list of words. In these words, some appear more often than others. Memorize the ones that "
+    "appear most often.\n{context}\nQuestion: What are the 10 most common words in the above list?",
     " Answer: The top 10 words that appear most often in the list are:",
     120,
 )
 FREQUENT_WORDS = Family(
     "Read the following coded text and track the frequency of each coded word. Find the three most frequently appeared "
-    "coded words. {context}\nQuestion: Do not provide any explanation. Please ignore the dots '....'. What are the three "
-    "most frequently appeared words in the above coded text?",
+    "coded words. {context}\nQuestion: Do not provide any explanation. Please ignore the dots '....'. What are the "
+    "three most frequently appeared words in the above coded text?",
     " Answer: According to the coded text above, the three most frequently appeared words are:",
     50,
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from iha.evaluate.protocol import Decoding, Question, Source, Verdict
 from iha.evaluate.ruler.counting import common_words_draft, frequent_words_draft
-from iha.evaluate.ruler.lengths import Draft, TokenCounter, TooShort, fit, smallest
+from iha.evaluate.ruler.lengths import Draft, TokenCounter, TooShortError, fit, smallest
 from iha.evaluate.ruler.materials import Materials
 from iha.evaluate.ruler.needles import needle_draft
 from iha.evaluate.ruler.reading import reading_draft
@@ -59,7 +59,7 @@ class RulerTask:
             draft = workshop.draft(self, source.seed, i)
             try:
                 rendered, units, tokens = fit(draft, budget, workshop.counter)
-            except TooShort:
+            except TooShortError:
                 drafts = (workshop.draft(self, source.seed, j) for j in range(samples))
                 needed = max(smallest(each, workshop.counter) for each in drafts) + self.new_tokens
                 raise ValueError(

@@ -1,5 +1,6 @@
 """Variable tracking: a chain of assignments scattered in noise, and one worked example before the question."""
 
+from itertools import pairwise
 from random import Random
 from string import ascii_uppercase
 
@@ -32,7 +33,10 @@ def _chain_draft(rng: Random, letters: int, counter: TokenCounter) -> Draft:
         if name != "VAR" and name not in names:
             names.append(name)
     value = str(rng.randint(10000, 99999))
-    chain = [f"VAR {names[0]} = {value}", *(f"VAR {new} = VAR {old} " for old, new in zip(names, names[1:], strict=False))]
+    chain = [
+        f"VAR {names[0]} = {value}",
+        *(f"VAR {new} = VAR {old} " for old, new in pairwise(names)),
+    ]
     seed, noise = rng.random(), counter.pieces([f"\n{NOISE}"])[0]
 
     def render(n: int) -> Rendered:

@@ -7,7 +7,7 @@ from random import Random
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-WORDS = "people who start things tend to be curious about how the world works and why it does so often enough".split()
+WORDS = ["people", "who", "start", "things", "tend", "to", "be", "curious", "about", "how", "the", "world", "works"]
 
 
 def essays(words: int = 3000, seed: int = 0) -> str:
@@ -25,8 +25,9 @@ def write_materials(folder: Path) -> Path:
     for a in range(5):
         paragraphs = []
         for p in range(6):
+            answers = [{"text": f"Town {a}{p}"}, {"text": f"in Town {a}{p}"}]
             qas = [
-                {"question": f"Where is place {a}{p}?", "answers": [{"text": f"Town {a}{p}"}, {"text": f"in Town {a}{p}"}], "is_impossible": False},
+                {"question": f"Where is place {a}{p}?", "answers": answers, "is_impossible": False},
                 {"question": "What is nowhere?", "answers": [], "is_impossible": True},
             ]  # fmt: skip
             paragraphs.append({"context": f"Place {a}{p} lies in Town {a}{p}. {essays(25, 10 * a + p)}", "qas": qas})

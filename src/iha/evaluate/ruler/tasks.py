@@ -1,7 +1,8 @@
 """RULER as tasks of the evaluation: one for each setting and length."""
 
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -53,24 +54,20 @@ class RulerTask:
     def generate(self, source: Source) -> list[Question]:
         workshop = _workshop(source.data, source.tokenizer, source.chat)
         samples = min(source.limit or DEFAULT_SAMPLES, workshop.available(self.setting))
-        budget = self.length - self.new_tokens
         questions = []
         for i in range(samples):
             draft = workshop.draft(self, source.seed, i)
             try:
-                rendered, units, tokens = fit(draft, budget, workshop.counter)
+                rendered, units, tokens = fit(draft, self.length - self.new_tokens, workshop.counter)
             except TooShortError:
-                drafts = (workshop.draft(self, source.seed, j) for j in range(samples))
-                needed = max(smallest(each, workshop.counter) for each in drafts) + self.new_tokens
                 raise ValueError(
-                    f"RULER's {self.setting} does not fit into {self.length} tokens with this tokenizer: these "
-                    f"{samples} samples take {needed} at least, answer included"
+                    f"RULER's {self.setting} does not fit into {self.length} tokens with this tokenizer: {samples} "
+                    f"samples take {workshop.shortest(self, source.seed, samples)} at least, answer included"
                 ) from None
             meta = {"length": self.length, "tokens": tokens, "units": units, **rendered.meta}
-            answer = Question(
-                str(i), rendered.prompt, draft.answers, self.new_tokens, prefix=rendered.prefix, meta=meta
+            questions.append(
+                Question(str(i), rendered.prompt, draft.answers, self.new_tokens, (), rendered.prefix, meta)
             )
-            questions.append(answer)
         return questions
 
     @property
@@ -103,14 +100,23 @@ class Workshop:
     materials: Materials
     counter: TokenCounter
 
-    def available(self, setting: str) -> float:
+    def available(self, setting: str) -> int:
         """How many samples there can be."""
         if setting in READING_TASKS:
             return len(self.materials.library(READING_TASKS[setting]).readings)
-        return float("inf")
+        return sys.maxsize
+
+    def shortest(self, task: RulerTask, seed: int, samples: int) -> int:
+        """A length that holds all these samples. What a sample needs can depend on the length it is made for."""
+        while True:
+            tokens = [smallest(self.draft(task, seed, i), self.counter) for i in range(samples)]
+            needed = max(tokens) + task.new_tokens
+            if needed <= task.length:
+                return task.length
+            task = replace(task, length=needed)
 
     def draft(self, task: RulerTask, seed: int, index: int) -> Draft:
-        rng = Random(f"{seed}/{task.setting}/{task.length}/{index}")
+        rng = Random(f"{seed}/{task.setting}/{index}")  # the same needles at every length
         budget = task.length - task.new_tokens
         if task.setting in NEEDLE_TASKS:
             return needle_draft(task.setting, rng, self.materials, self.counter)

@@ -1,17 +1,25 @@
-"""What every self-attention layer here shares: four projections, padding, and incremental decoding with a cache.
+"""What every self-attention layer here shares: four projections, RoPE, padding, and decoding with a cache.
 
-A mechanism subclasses `SelfAttention`, adds its own parameters and says how projected heads attend.
+A mechanism subclasses `SelfAttention`, adds its own parameters and says how heads attend. The way through a layer is
+project → rotate → (cache) → attend, or decode for a single new token → project out.
 """
 
+import math
 from abc import abstractmethod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from iha.layers.cache import KVCache
+from iha.layers.cache import Cached, KVCache, LayerCache
+from iha.layers.call import Call, Shared
 from iha.layers.costs import StatesItsCosts
-from iha.ops.checks import CAUSALITIES
+from iha.layers.rotation import Rotation, rotation_by_theta
+from iha.ops.checks import CAUSALITIES, check_masking
+from iha.ops.decoding import decoding_bias, visible_to_newest
+from iha.ops.inputs import zero_padding
+from iha.ops.masking import Masking
+from iha.ops.precision import wide
 from iha.ops.visibility import Causality, Visibility
 
 
@@ -19,6 +27,8 @@ class SelfAttention(StatesItsCosts, nn.Module):
     """Drop-in self-attention: (B, N, embed_dim) to (B, N, embed_dim)."""
 
     num_pseudo_heads: int = 1  # P; only IHA has more
+    rotary_stride: int = 1  # how many positions RoPE moves on from token to token
+    backend: str = "auto"
     has_pseudo_heads: bool = False  # whether the layer takes num_pseudo_heads
     knows_depth: bool = False  # whether the layer takes `depth`, its index in the model
 
@@ -40,7 +50,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        _check(embed_dim, num_heads, num_kv_heads, head_dim, causal, window)
+        _check(embed_dim, num_heads, num_kv_heads, head_dim, causal, window, rope_theta)
         self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, num_kv_heads  # E, H, G
         self.head_dim = embed_dim // num_heads if head_dim is None else head_dim  # D
         if rope_theta is not None and self.head_dim % 2:
@@ -65,28 +75,52 @@ class SelfAttention(StatesItsCosts, nn.Module):
 
     def forward(
         self,
-        x: Tensor,  # (B, N, E)
+        x: Tensor,  # (B, Nq, E)
         *,
-        key_padding_mask: Tensor | None = None,  # (B, N) bool, True = a real token
-        document_ids: Tensor | None = None,  # (B, N) int, attention stays inside a document
-        cache: KVCache | None = None,
-    ) -> Tensor:  # (B, N, E)
-        """With a cache, x holds the tokens after those the cache has seen, in chunks of any size."""
-        if x.dim() != 3 or x.shape[-1] != self.embed_dim:
-            raise ValueError(f"x must be (B, N, embed_dim={self.embed_dim}), got shape {tuple(x.shape)}")
+        key_padding_mask: Tensor | None = None,  # (B, Nq) bool, True = a real token
+        document_ids: Tensor | None = None,  # (B, Nq) int, attention stays inside a document
+        cache: LayerCache | None = None,
+        shared: Shared | None = None,
+    ) -> Any:  # (B, Nq, E); with `shared`, that and the attention weights or None
+        """With a cache, x holds the tokens after those the cache has seen, in chunks of any size.
+
+        `shared` is for models: what all their layers have in common in this forward.
+        """
+        self._check_inputs(x, key_padding_mask, document_ids, cache)
         if key_padding_mask is not None:
-            if key_padding_mask.shape != x.shape[:2] or key_padding_mask.dtype != torch.bool:
-                got = f"{tuple(key_padding_mask.shape)} of {key_padding_mask.dtype}"
-                raise ValueError(f"key_padding_mask must be (B, N) = {tuple(x.shape[:2])} of bool, got {got}")
             # Here and not only on the heads: the projections' gradients would meet whatever padding holds.
             x = x.masked_fill(~key_padding_mask[:, :, None], 0)
         q, k, v = self.project(x)
-        if cache is not None:
-            if self.causal is None:
-                raise ValueError("a cache needs causal attention: with causal=None earlier outputs would change")
-            keep = self.visibility.reach_back
-            k, v, key_padding_mask, document_ids = cache.append(k, v, key_padding_mask, document_ids, keep)
-        return self.o_proj(self.attend(q, k, v, key_padding_mask, document_ids).flatten(2))
+        rotation = self._rotation(q, cache) if shared is None else shared.rotations[self.rotary_stride]
+        if rotation is not None:
+            q, k = rotation(q), self.rotate_keys(k, rotation)
+        call = Call(rotation, self.backend if shared is None else shared.backend, shared)
+        weights = None
+        if cache is None:
+            masking = Masking(self.visibility, key_padding_mask, document_ids)
+            out, weights = self._attend(q, k, v, masking, call)
+        else:
+            k, v = (t.transpose(1, 2) for t in zero_padding(key_padding_mask, k, v))  # (B, G, Nq, D)
+            cached = cache.extended(k, v, key_padding_mask, document_ids)
+            if q.shape[1] == 1 and not call.with_weights:
+                out = self.decode(q, cached, call)
+            else:
+                k, v, masking = self._last_is_newest(cached)
+                out, weights = self._attend(q, k, v, masking, call)
+            cache.keep(cached, self.visibility.reach_back)
+        out = self.o_proj(out.flatten(2))
+        return out if shared is None else (out, weights)
+
+    def rotate_keys(self, k: Tensor, rotation: Rotation) -> Tensor:
+        """k (B, Nq, G, D) at the positions of its tokens."""
+        return rotation(k)
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call
+    ) -> tuple[Tensor, Tensor | None]:
+        return self.attend_with_weights(q, k, v, masking, call) if call.with_weights else (
+            self.attend(q, k, v, masking, call), None
+        )  # fmt: skip
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x (B, N, E) to q (B, N, H, D) and k, v (B, N, G, D), before RoPE."""
@@ -100,13 +134,89 @@ class SelfAttention(StatesItsCosts, nn.Module):
     @abstractmethod
     def attend(
         self,
-        q: Tensor,  # (B, Nq, H, D), the last Nq of the N tokens
-        k: Tensor,  # (B, N, G, D), before RoPE
+        q: Tensor,  # (B, Nq, H, D), rotated; the last Nq of the N tokens
+        k: Tensor,  # (B, N, G, D), rotated
         v: Tensor,  # (B, N, G, D)
-        key_padding_mask: Tensor | None,  # (B, N)
-        document_ids: Tensor | None,  # (B, N)
+        masking: Masking,
+        call: Call,
     ) -> Tensor:  # (B, Nq, H, D)
         """The mechanism itself."""
+
+    def attend_with_weights(
+        self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call
+    ) -> tuple[Tensor, Tensor]:
+        """The same by the plain formula, and the attention weights."""
+        raise ValueError(f"{type(self).__name__} has no attention weights to show")
+
+    def decode(self, q: Tensor, cached: Cached, call: Call) -> Tensor:
+        """One new token q (B, 1, H, D) against the cache: (B, 1, H, D)."""
+        k, v, masking = self._last_is_newest(cached)
+        return self.attend(q, k, v, masking, call)
+
+    def decoding_bias(self, cached: Cached, call: Call) -> Tensor | None:
+        """What the newest token sees of T in the cache, (1 or B, H*P*P, T), 0 or -inf; None for everything.
+
+        Layers of a model share it.
+        """
+        rule, T = self.visibility, cached.num_tokens
+        own_token_whole = rule.causal == "token" or rule.num_pseudo_heads == 1
+        everything = own_token_whole and (rule.window is None or rule.window >= T) and not cached.has_room
+        if everything and cached.key_padding_mask is None and cached.document_ids is None:
+            return None
+        # A number in a dictionary's key is a constant to the compiler: it would compile every token anew.
+        memo = None if call.shared is None or torch.compiler.is_compiling() else call.shared.biases
+        key = (rule, cached.first, T, self.num_heads)
+        if memo is not None and key in memo:
+            return memo[key]
+        masking = Masking(rule, cached.key_padding_mask, cached.document_ids)
+        # The key's own device and dtype: a projection's weight may be offloaded or quantised.
+        visible = visible_to_newest(masking, cached.newest, cached.first, T, cached.k.device)
+        bias = decoding_bias(visible, self.num_heads, cached.k.dtype)
+        if memo is not None:
+            memo[key] = bias
+        return bias
+
+    def _last_is_newest(self, cached: Cached) -> tuple[Tensor, Tensor, Masking]:
+        """The cache as (B, N, G, D) whose last token is the newest, as `attend` takes it."""
+        k, v = cached.k.transpose(1, 2), cached.v.transpose(1, 2)
+        padding, documents = cached.key_padding_mask, cached.document_ids
+        if not cached.has_room:
+            return k, v, Masking(self.visibility, padding, documents)
+        if isinstance(cached.newest, int) or not torch.compiler.is_compiling():
+            N = int(cached.newest) + 1 - cached.first
+            padding, documents = (None if t is None else t[:, :N] for t in (padding, documents))
+            return k[:, :N], v[:, :N], Masking(self.visibility, padding, documents)
+        # Compiled code must not depend on how much is filled: the room is moved to the front, where it is padding.
+        T, filled = cached.num_tokens, cached.newest + 1 - cached.first
+        order = (torch.arange(T, device=k.device) + filled) % T
+        real = (order < filled).expand(k.shape[0], T)
+        real = real if padding is None else real & padding[:, order]
+        documents = None if documents is None else documents[:, order]
+        return k[:, order], v[:, order], Masking(self.visibility, real, documents)
+
+    def _rotation(self, q: Tensor, cache: LayerCache | None) -> Rotation | None:
+        if self.rope_theta is None:
+            return None
+        seen = 0 if cache is None else int(cache.num_tokens_seen)
+        return rotation_by_theta(
+            seen, q.shape[1], self.rotary_stride, self.head_dim, self.rope_theta, wide(q.dtype), q.device
+        )
+
+    def _check_inputs(
+        self, x: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None, cache: LayerCache | None
+    ) -> None:
+        """Everything that can be refused is refused before anything is computed, and before the cache is touched."""
+        if x.dim() != 3 or x.shape[-1] != self.embed_dim:
+            raise ValueError(f"x must be (B, N, embed_dim={self.embed_dim}), got shape {tuple(x.shape)}")
+        check_masking(Masking(self.visibility, key_padding_mask, document_ids), x)
+        if cache is None:
+            return
+        if self.cache_obstacle is not None:
+            raise ValueError(self.cache_obstacle)
+        if self.causal is None:
+            raise ValueError("a cache needs causal attention: with causal=None earlier outputs would change")
+        if isinstance(cache, KVCache):
+            cache.check(x.shape[0], document_ids)
 
     def extra_repr(self) -> str:
         parts = [f"embed_dim={self.embed_dim}", f"num_heads={self.num_heads}"]
@@ -121,17 +231,25 @@ class SelfAttention(StatesItsCosts, nn.Module):
 
 
 def _check(
-    embed_dim: int, num_heads: int, num_kv_heads: int, head_dim: int | None, causal: Causality, window: int | None
+    embed_dim: int,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int | None,
+    causal: Causality,
+    window: int | None,
+    rope_theta: float | None,
 ) -> None:
     sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
     for name, value in sizes.items():
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+        if value is not None and (type(value) is not int or value < 1):
+            raise ValueError(f"{name} must be at least 1 and a whole number, got {value!r}")
     if head_dim is None and embed_dim % num_heads:
         raise ValueError(f"num_heads must divide embed_dim (or give head_dim): {num_heads} heads, {embed_dim} wide")
     if num_heads % num_kv_heads:
         raise ValueError(f"num_kv_heads must divide num_heads: {num_kv_heads} k/v heads, {num_heads} heads")
     if causal not in CAUSALITIES:
         raise ValueError(f"causal must be one of {CAUSALITIES}, got {causal!r}")
-    if window is not None and window < 1:
-        raise ValueError(f"window must be at least 1 token or None, got {window}")
+    if window is not None and (type(window) is not int or window < 1):
+        raise ValueError(f"window must be a whole number of at least 1 token or None, got {window!r}")
+    if rope_theta is not None and not (math.isfinite(rope_theta) and rope_theta > 0):
+        raise ValueError(f"rope_theta must be positive and finite, got {rope_theta!r}")

@@ -1,28 +1,51 @@
-"""The cache of incremental decoding: keys and values before mixing and before RoPE.
+"""The cache of incremental decoding: keys and values before mixing, keys after RoPE, (B, G, N, D).
 
 Pseudo-heads are a function of the heads, so caching the heads is enough: G heads x N tokens, the size of a plain cache
-and 1/P of one that held pseudo-heads. RoPE is relative, so it may be applied on reading, counted from the first token
-that is kept; a sliding-window layer can then drop old tokens without remembering where it was.
+and 1/P of one that held pseudo-heads. RoPE and mixing commute, so keys are rotated once, to their token's position.
+
+A layer needs three things of a cache, whoever made it (`LayerCache`): how many tokens it has seen, everything that new
+tokens may look at, and to keep that for the tokens after them.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from iha.layers.growth import Room, extended, kept
+
 
 class Cached(NamedTuple):
-    """What a chunk of queries may look at: everything kept, the chunk itself last."""
+    """What a chunk of queries may look at, the chunk itself included."""
 
-    k: Tensor  # (B, T, G, D)
-    v: Tensor  # (B, T, G, D)
+    k: Tensor  # (B, G, T, D), rotated, un-mixed
+    v: Tensor  # (B, G, T, D)
     key_padding_mask: Tensor | None  # (B, T) bool
     document_ids: Tensor | None  # (B, T) int
+    first: int  # token index of k[:, :, 0]
+    newest: int | Tensor  # token index of the last query; a cache of fixed size has room behind it
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> "Cached":
-        padding, documents = (t if t is None else change(t) for t in self[2:])
-        return Cached(change(self.k), change(self.v), padding, documents)
+    @property
+    def num_tokens(self) -> int:
+        return self.k.shape[2]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether T goes beyond the newest token."""
+        return not isinstance(self.newest, int) or self.newest + 1 - self.first != self.num_tokens
+
+
+class LayerCache(Protocol):
+    """One attention layer's cache. `iha.models.cache` puts the caches of `transformers` under it."""
+
+    @property
+    def num_tokens_seen(self) -> int | Tensor: ...
+
+    def extended(
+        self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None
+    ) -> Cached: ...
+
+    def keep(self, cached: Cached, reach_back: int | None) -> None: ...
 
 
 class KVCache:
@@ -30,58 +53,73 @@ class KVCache:
 
     def __init__(self) -> None:
         self._kept: Cached | None = None
+        self._rooms: tuple[Room | None, Room | None] = (None, None)  # spare memory behind keys and values
         self.num_tokens_seen = 0  # N, dropped ones included
 
     @property
     def num_tokens_kept(self) -> int:
-        return 0 if self._kept is None else self._kept.k.shape[1]
+        return 0 if self._kept is None else self._kept.num_tokens
 
     @property
     def num_bytes(self) -> int:
         """Of the keys and values."""
         return 0 if self._kept is None else sum(t.numel() * t.element_size() for t in self._kept[:2])
 
-    def append(
+    def extended(
         self,
-        k: Tensor,  # (B, Nq, G, D), of the new tokens
+        k: Tensor,  # (B, G, Nq, D), of the new tokens
         v: Tensor,
         key_padding_mask: Tensor | None = None,  # (B, Nq) bool, of the new tokens
         document_ids: Tensor | None = None,  # (B, Nq) int
-        keep: int | None = None,
     ) -> Cached:
-        """Add the new tokens and return all that they may see. `keep` bounds what the *next* tokens will need."""
-        new = Cached(k, v, key_padding_mask, document_ids)
-        everything = new if self._kept is None else _joined(self._kept, new)
-        self.num_tokens_seen += k.shape[1]
-        first = 0 if keep is None else max(0, everything.k.shape[1] - keep)
-        # A slice would keep the memory of the dropped tokens alive.
-        self._kept = everything if first == 0 else everything.each(lambda t: t[:, first:].clone())
-        return everything
+        """All that the new tokens may see. Nothing is kept before `keep`: a refused forward leaves the cache alone."""
+        newest = self.num_tokens_seen + k.shape[2] - 1
+        new = Cached(k, v, key_padding_mask, document_ids, self.num_tokens_seen, newest)
+        old = self._kept
+        if old is None:
+            return new
+        padding, documents = _joined_masks(old, new)
+        (k, room_k), (v, room_v) = extended(old.k, k, self._rooms[0]), extended(old.v, v, self._rooms[1])
+        self._rooms = room_k, room_v
+        return Cached(k, v, padding, documents, old.first, newest)
+
+    def keep(self, cached: Cached, reach_back: int | None) -> None:
+        """Keep of what `extended` returned as many tokens as the next one can look back to; all of them when None."""
+        count = cached.num_tokens if reach_back is None else min(reach_back, cached.num_tokens)
+        dropped = cached.num_tokens - count
+        k, v = (kept(t, count, room) for t, room in zip(cached[:2], self._rooms, strict=True))
+        padding, documents = (None if t is None else t[:, dropped:] for t in cached[2:4])
+        assert isinstance(cached.newest, int)
+        self._kept = Cached(k, v, padding, documents, cached.first + dropped, cached.newest)
+        self.num_tokens_seen = cached.newest + 1
 
     def reorder(self, sequences: Tensor) -> None:
         """Keep these sequences, in this order (beam search)."""
         if self._kept is not None:
-            self._kept = self._kept.each(lambda t: t.index_select(0, sequences))
+            tensors = (None if t is None else t.index_select(0, sequences) for t in self._kept[:4])
+            self._kept = Cached(*tensors, *self._kept[4:])  # type: ignore[arg-type]
+
+    def check(self, batch: int, document_ids: Tensor | None) -> None:
+        """Refuse a chunk that does not continue what the cache holds."""
+        old = self._kept
+        if old is None:
+            return
+        if old.k.shape[0] != batch:
+            raise ValueError(f"the cache holds {old.k.shape[0]} sequences, cannot append {batch}")
+        if (old.document_ids is None) != (document_ids is None):
+            raise ValueError("document_ids must be given for every chunk or for none")
 
 
-def _joined(old: Cached, new: Cached) -> Cached:
-    def tokens_of(t: Tensor) -> tuple[int, ...]:
-        return (t.shape[0], *t.shape[2:])
-
-    if tokens_of(old.k) != tokens_of(new.k):
-        raise ValueError(f"the cache holds keys of shape {tuple(old.k.shape)}, cannot append {tuple(new.k.shape)}")
-    if (old.document_ids is None) != (new.document_ids is None):
-        raise ValueError("document_ids must be given for every chunk or for none")
+def _joined_masks(old: Cached, new: Cached) -> tuple[Tensor | None, Tensor | None]:
     documents = None
     if old.document_ids is not None and new.document_ids is not None:
         documents = torch.cat((old.document_ids, new.document_ids), dim=1)
-    padding = None
-    if old.key_padding_mask is not None or new.key_padding_mask is not None:
-        padding = torch.cat((_padding_of(old), _padding_of(new)), dim=1)
-    return Cached(torch.cat((old.k, new.k), dim=1), torch.cat((old.v, new.v), dim=1), padding, documents)
+    if old.key_padding_mask is None and new.key_padding_mask is None:
+        return None, documents
+    return torch.cat((_padding_of(old), _padding_of(new)), dim=1), documents
 
 
 def _padding_of(chunk: Cached) -> Tensor:
     if chunk.key_padding_mask is not None:
         return chunk.key_padding_mask
-    return torch.ones(chunk.k.shape[:2], dtype=torch.bool, device=chunk.k.device)
+    return torch.ones(chunk.k.shape[0], chunk.num_tokens, dtype=torch.bool, device=chunk.k.device)

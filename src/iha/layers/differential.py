@@ -4,6 +4,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from iha.layers.base import SelfAttention
+from iha.layers.call import Call
+from iha.ops.masking import Masking
 
 from iha.layers.costs import UnitCosts
 from iha.layers.multihead import MultiHeadAttention
@@ -46,16 +49,15 @@ class DifferentialAttention(MultiHeadAttention):
             nn.init.normal_(vector, std=0.1)
         nn.init.ones_(self.norm_weight)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call) -> Tensor:
         lambda_ = lambda_from(self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2, self.lambda_init)
         v = v.flatten(2).unflatten(2, (self.num_kv_heads // 2, -1))  # (B, N, G/2, 2D)
         return differential_attention(
-            q, k, v, lambda_, self.norm_weight, lambda_init=self.lambda_init,
-            causal=self.causal, window=self.window, rope_theta=self.rope_theta,
-            key_padding_mask=key_padding_mask, document_ids=document_ids, backend=self.backend,
-        )  # (B, Nq, H/2, 2D)  # fmt: skip
+            q, k, v, lambda_, self.norm_weight, lambda_init=self.lambda_init, **masking.keywords, backend=call.backend
+        )  # (B, Nq, H/2, 2D)
+
+    decode = SelfAttention.decode  # by two maps, and not the one of multi-head attention
+    attend_with_weights = SelfAttention.attend_with_weights
 
     def num_mixing_parameters(self) -> int:
         """By formula: four lambda vectors of D and a norm weight of 2D."""

@@ -5,6 +5,14 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from iha.layers.cache import Cached
+from iha.layers.call import Call
+from iha.ops.backends.formula import attend_with_weights
+from iha.ops.decoding import decode_interleaved
+from iha.ops.inputs import zero_padding
+from iha.ops.masking import Masking
+from iha.ops.mixing import collapse_pseudo_heads, mix
+from iha.ops.precision import as_autocast
 
 from iha.layers.base import SelfAttention
 from iha.layers.costs import UnitCosts
@@ -76,8 +84,8 @@ class InterleavedHeadAttention(SelfAttention):
                 "the copies of a key would be turned apart; use rope_positions='token'"
             )
         self.num_pseudo_heads = num_pseudo_heads  # P
-        self.rope_positions, self.collapse_kind, self.init = rope_positions, collapse, init
-        self.backend: str = backend
+        self.rotary_stride = num_pseudo_heads if rope_positions == "virtual" else 1
+        self.rope_positions, self.collapse_kind, self.init, self.backend = rope_positions, collapse, init, backend
         H, G, P = self.num_heads, self.num_kv_heads, num_pseudo_heads
 
         def parameter(*shape: int) -> nn.Parameter:
@@ -100,14 +108,30 @@ class InterleavedHeadAttention(SelfAttention):
         else:
             self.collapse.copy_(per_head)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call) -> Tensor:
         return interleaved_head_attention(
-            q, k, v, self.alpha_q, self.alpha_k, self.alpha_v, self.collapse,
-            causal=self.causal, window=self.window, rope_theta=self.rope_theta, rope_positions=self.rope_positions,
-            key_padding_mask=key_padding_mask, document_ids=document_ids, backend=self.backend,
-        )  # fmt: skip
+            q, k, v, *self.mixing, **masking.keywords, pseudo_rotary=call.pseudo_rotary, backend=call.backend
+        )
+
+    def attend_with_weights(
+        self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call
+    ) -> tuple[Tensor, Tensor]:
+        """The weights are those between virtual tokens, (B, H, Nq*P, N*P)."""
+        q, k, v = zero_padding(masking.key_padding_mask, q, k, v)
+        rotary = call.pseudo_rotary
+        q, k, v = mix(q, self.alpha_q, rotary), mix(k, self.alpha_k, rotary), mix(v, self.alpha_v)
+        out, weights = attend_with_weights(q, k, v, masking)
+        return collapse_pseudo_heads(out, self.collapse, self.num_pseudo_heads), weights
+
+    def decode(self, q: Tensor, cached: Cached, call: Call) -> Tensor:
+        """The cache is not mixed: alpha_k is applied to the query and alpha_v to the output, one token each."""
+        rotary = None if call.rotation is None else call.rotation.query_to_key
+        bias = self.decoding_bias(cached, call)
+        return decode_interleaved(q, cached.k, cached.v, *as_autocast(*self.mixing), bias=bias, rotary=rotary)
+
+    @property
+    def mixing(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.alpha_q, self.alpha_k, self.alpha_v, self.collapse
 
     def num_mixing_parameters(self) -> int:
         """By formula: H²P + 2G²P for alpha, plus HP (per head) or H²P (full) for R; 4H²P in the paper's case."""

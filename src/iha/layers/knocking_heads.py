@@ -44,14 +44,12 @@ class KnockingHeadsAttention(MultiHeadAttention):
             else:
                 nn.init.eye_(matrix)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None
-    ) -> Tensor:
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """With the shared projection: what is cached has passed it."""
+        q, k, v = super().project(x)
         if self.kind == "mlp":
-            v = knock_mlp(v, self.knock_up, self.knock_gate, self.knock_down)
-        else:
-            q, k, v = knock_linear(q, self.knock_q), knock_linear(k, self.knock_k), knock_linear(v, self.knock_v)
-        return super().attend(q, k, v, key_padding_mask, document_ids)
+            return q, k, knock_mlp(v, self.knock_up, self.knock_gate, self.knock_down)
+        return knock_linear(q, self.knock_q), knock_linear(k, self.knock_k), knock_linear(v, self.knock_v)
 
     def num_mixing_parameters(self) -> int:
         """By formula: three D×D matrices, in either kind."""

@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from iha.layers.call import Call
+from iha.ops.masking import Masking
 
 from iha.layers.base import SelfAttention
-from iha.layers.cache import KVCache
 from iha.layers.costs import UnitCosts
 from iha.ops.differential import lambda_init_at
 from iha.ops.multi_token import group_norm, multi_token_attention
@@ -66,25 +67,10 @@ class MultiTokenAttention(SelfAttention):
         if self.norm_weight is not None:
             nn.init.ones_(self.norm_weight)
 
-    def forward(
-        self,
-        x: Tensor,
-        *,
-        key_padding_mask: Tensor | None = None,
-        document_ids: Tensor | None = None,
-        cache: KVCache | None = None,
-    ) -> Tensor:
-        if cache is not None:
-            raise ValueError(self.cache_obstacle)
-        return super().forward(x, key_padding_mask=key_padding_mask, document_ids=document_ids)
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call) -> Tensor:
         out = multi_token_attention(
-            q, k, v, self.key_query_kernel, self.head_kernel, causal=self.causal, window=self.window,
-            rope_theta=self.rope_theta, key_padding_mask=key_padding_mask, document_ids=document_ids, chunk=self.chunk,
-        )  # fmt: skip
+            q, k, v, self.key_query_kernel, self.head_kernel, **masking.keywords, chunk=self.chunk
+        )
         return out if self.norm_weight is None else group_norm(out, self.norm_weight, self.lambda_init)
 
     def num_mixing_parameters(self) -> int:

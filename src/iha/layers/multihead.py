@@ -3,6 +3,12 @@
 from typing import Any
 
 from torch import Tensor
+from iha.layers.cache import Cached
+from iha.layers.call import Call
+from iha.ops.backends.formula import attend_with_weights
+from iha.ops.decoding import decode_multihead
+from iha.ops.inputs import zero_padding
+from iha.ops.masking import Masking
 
 from iha.layers.base import SelfAttention
 from iha.ops.backends.dispatch import BACKENDS
@@ -22,10 +28,14 @@ class MultiHeadAttention(SelfAttention):
             raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
         self.backend = backend
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None
-    ) -> Tensor:
-        return multihead_attention(
-            q, k, v, causal=self.causal, window=self.window, rope_theta=self.rope_theta,
-            key_padding_mask=key_padding_mask, document_ids=document_ids, backend=self.backend,
-        )  # fmt: skip
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call) -> Tensor:
+        return multihead_attention(q, k, v, **masking.keywords, backend=call.backend)
+
+    def attend_with_weights(
+        self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call
+    ) -> tuple[Tensor, Tensor]:
+        q, k, v = zero_padding(masking.key_padding_mask, q, k, v)
+        return attend_with_weights(q, k, v, masking)
+
+    def decode(self, q: Tensor, cached: Cached, call: Call) -> Tensor:
+        return decode_multihead(q, cached.k, cached.v, self.decoding_bias(cached, call))

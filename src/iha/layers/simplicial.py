@@ -4,6 +4,10 @@ from fractions import Fraction
 from typing import Any
 
 from torch import Tensor, nn
+import torch
+from iha.layers.call import Call
+from iha.layers.rotation import Rotation
+from iha.ops.masking import Masking
 
 from iha.layers.base import SelfAttention
 from iha.layers.costs import UnitCosts
@@ -39,6 +43,10 @@ class PairAttention(SelfAttention):
         return q, k.flatten(-2), v.flatten(-2)
 
 
+    def rotate_keys(self, k: Tensor, rotation: Rotation) -> Tensor:
+        return torch.cat([rotation(part) for part in k.chunk(2, dim=-1)], dim=-1)  # both sets
+
+
 class SimplicialAttention(PairAttention):
     """Self-attention to pairs of tokens by trilinear logits (Clift et al. 2019, Roy et al. 2025).
 
@@ -71,14 +79,11 @@ class SimplicialAttention(PairAttention):
         super().__init__(embed_dim, num_heads, window=reach, **options)  # the cache keeps the longer one
         self.windows, self.key_offset, self.value_offset = (w1, w2), key_offset, value_offset
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call) -> Tensor:
         (k1, k2), (v1, v2) = k.chunk(2, dim=-1), v.chunk(2, dim=-1)  # (B, N, G, D) each
         return simplicial_attention(
-            q, k1, k2 + self.key_offset, v1, v2 + self.value_offset, causal=self.causal, window=self.windows,
-            key_padding_mask=key_padding_mask, document_ids=document_ids,
-        )  # fmt: skip
+            q, k1, k2 + self.key_offset, v1, v2 + self.value_offset, **{**masking.keywords, "window": self.windows}
+        )
 
     def unit_costs(self) -> UnitCosts:
         """The first keys and values weighted by the second: for each pair of keys what attention costs for one."""

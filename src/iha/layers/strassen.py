@@ -3,6 +3,8 @@
 from typing import Any
 
 from torch import Tensor
+from iha.layers.call import Call
+from iha.ops.masking import Masking
 
 from iha.layers.costs import UnitCosts
 from iha.layers.simplicial import PairAttention
@@ -35,11 +37,6 @@ class StrassenAttention(PairAttention):
             attention_per_triple=2 * (D + 1) * H, attention_per_key_pair=2 * D * H,
         )  # fmt: skip
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call) -> Tensor:
         (k1, k2), (v1, v2) = k.chunk(2, dim=-1), v.chunk(2, dim=-1)  # (B, N, G, D) each
-        return strassen_attention(
-            q, k1, k2, v1, v2, causal=self.causal, window=self.window, rope_theta=self.rope_theta,
-            key_padding_mask=key_padding_mask, document_ids=document_ids, chunk=self.chunk,
-        )  # fmt: skip
+        return strassen_attention(q, k1, k2, v1, v2, **masking.keywords, chunk=self.chunk)

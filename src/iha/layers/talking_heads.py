@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from iha.layers.call import Call
+from iha.ops.masking import Masking
 
 from iha.layers.base import SelfAttention
 from iha.layers.costs import UnitCosts
@@ -47,13 +49,10 @@ class TalkingHeadsAttention(SelfAttention):
             else:
                 nn.init.normal_(mix, std=self.num_heads**-0.5)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call) -> Tensor:
         return talking_heads_attention(
-            q, k, v, self.mix_logits, self.mix_weights, causal=self.causal, window=self.window,
-            rope_theta=self.rope_theta, key_padding_mask=key_padding_mask, document_ids=document_ids, chunk=self.chunk,
-        )  # fmt: skip
+            q, k, v, self.mix_logits, self.mix_weights, **masking.keywords, chunk=self.chunk
+        )
 
     def num_mixing_parameters(self) -> int:
         """By formula: 2H²."""

@@ -1,59 +1,106 @@
-"""Cache layers that grow in place: appending a token to N does not copy N tokens, as `torch.cat` would."""
+"""The caches of `transformers` under the contract of `iha.KVCache`, and cache layers for them that grow in place."""
 
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
+from transformers.cache_utils import (
+    Cache,
+    CacheLayerMixin,
+    DynamicCache,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+)
 
-_SLACK = 128  # tokens of room that a full buffer grows by
+from iha.layers.cache import Cached
+from iha.layers.growth import Room, extended, kept
+
+
+class CacheOfLayer:
+    """One layer's part of any `transformers` cache, as the layers of `iha.layers` use it (`LayerCache`).
+
+    `transformers` keeps tokens at once, so whatever can be refused must have been before.
+    """
+
+    def __init__(self, cache: Cache, layer_idx: int, padding: Tensor | None) -> None:
+        self.cache, self.layer_idx = cache, layer_idx
+        self.padding = padding  # (B, tokens so far, and the room of a static cache) bool, True = a real token
+
+    @property
+    def num_tokens_seen(self) -> int | Tensor:
+        return self.cache.get_seq_length(self.layer_idx)
+
+    def extended(self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None) -> Cached:
+        """k and v (B, G, Nq, D) after those of the cache."""
+        Nq = k.shape[2]
+        first = self.cache.get_mask_sizes(Nq, self.layer_idx)[1]  # token index of what `update` returns first
+        newest = self.num_tokens_seen + (Nq - 1)
+        k, v = self.cache.update(k, v, self.layer_idx)
+        padding = None if self.padding is None else self.padding[:, first : first + k.shape[2]]
+        return Cached(k, v, padding, None, first, newest)
+
+    def keep(self, cached: Cached, reach_back: int | None) -> None:
+        """`update` has done it."""
 
 
 class GrowingLayer(DynamicLayer):
-    """A `DynamicLayer` whose keys and values are the filled beginning of larger buffers."""
+    """A `DynamicLayer` that appends as `iha.layers.growth` does."""
 
     def __init__(self, **kwargs: object) -> None:
         super().__init__(**kwargs)
-        self._key_buffer: Tensor | None = None
-        self._value_buffer: Tensor | None = None
+        self._rooms: tuple[Room | None, Room | None] = (None, None)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
-        assert self.keys is not None
-        assert self.values is not None
-        self._key_buffer, self.keys = _appended(self._key_buffer, self.keys, key_states)
-        self._value_buffer, self.values = _appended(self._value_buffer, self.values, value_states)
+        self.keys, self.values = self._joined(key_states, value_states)
         return self.keys, self.values
 
-    @property
-    def num_bytes_allocated(self) -> int:
-        return sum(t.numel() * t.element_size() for t in (self._key_buffer, self._value_buffer) if t is not None)
+    def _joined(self, key_states: Tensor, value_states: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        assert self.keys is not None
+        assert self.values is not None
+        if not self.keys.numel():
+            return key_states, value_states
+        keys, room = extended(self.keys, key_states, self._rooms[0])
+        values, room_v = extended(self.values, value_states, self._rooms[1])
+        self._rooms = room, room_v
+        return keys, values
 
 
-def _appended(buffer: Tensor | None, filled: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
-    """The buffer, and its part that is filled (B, h, N, d) followed by new (B, h, Nq, d).
+class GrowingWindowLayer(GrowingLayer, DynamicSlidingWindowLayer):
+    """A `DynamicSlidingWindowLayer` that does."""
 
-    `filled` is the beginning of the buffer unless something else has been done to it (beams reordered, a layer moved to
-    another device): then it is copied once.
-    """
-    N, total = filled.shape[2], filled.shape[2] + new.shape[2]
-    if (
-        buffer is None
-        or buffer.shape[2] < total
-        or buffer.data_ptr() != filled.data_ptr()
-        or buffer.shape[0] != new.shape[0]
-    ):
-        buffer = new.new_empty(*new.shape[:2], total + _SLACK, new.shape[3])
-        buffer[:, :, :N] = filled
-    buffer[:, :, N:total] = new
-    return buffer, buffer[:, :, :total]
+    def __init__(self, sliding_window: int) -> None:
+        DynamicSlidingWindowLayer.__init__(self, sliding_window)
+        self._rooms = (None, None)
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        keys, values = self._joined(key_states, value_states)
+        self.cumulative_length += key_states.shape[2]
+        if self.record_past:  # `crop` may want them back, and drops what is too much
+            self.keys, self.values = keys, values
+            visible = self.sliding_window - 1 + key_states.shape[2]
+            return keys[:, :, -visible:], values[:, :, -visible:]
+        count = min(self.sliding_window - 1, keys.shape[2])
+        self.keys, self.values = (kept(t, count, r) for t, r in zip((keys, values), self._rooms, strict=True))
+        return keys, values
 
 
 def with_room_to_grow(cache: DynamicCache) -> DynamicCache:
-    """The same, still empty cache with growing layers where it has full-attention ones."""
-    cache.layers = [GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    """The same, still empty cache with layers that grow in place."""
+    cache.layers = [_growing(layer) for layer in cache.layers]
     return cache
+
+
+def _growing(layer: CacheLayerMixin) -> CacheLayerMixin:
+    if type(layer) is DynamicLayer:
+        return GrowingLayer()
+    if type(layer) is DynamicSlidingWindowLayer:
+        growing = GrowingWindowLayer(layer.sliding_window)
+        growing.record_past = layer.record_past
+        return growing
+    return layer
 
 
 def cache_bytes(cache: Cache) -> int:

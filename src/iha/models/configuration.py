@@ -109,8 +109,9 @@ class IHAConfig(PreTrainedConfig):
         self.layer_schedule = [asdict(spec) for spec in self._checked(self.layer_schedule)]
         reaches = [self._visibility(spec).reach_back for spec in self.layers]
         self.layer_types = ["full_attention" if reach is None else "sliding_attention" for reach in reaches]
-        # One number for all local layers. A cache that keeps more than a layer can see does no harm.
-        self.sliding_window = max((reach + 1 for reach in reaches if reach is not None), default=None)
+        # One number for all local layers. A cache that keeps more than a layer can see does no harm. At least 2: with a
+        # window of 1, the caches of `transformers` slice [-0:] and keep everything.
+        self.sliding_window = max((max(reach, 1) + 1 for reach in reaches if reach is not None), default=None)
         super().__post_init__(**kwargs)
         self.validate_architecture()  # `@strict` does it too, but hides a ValueError in an error of its own
 
@@ -125,10 +126,6 @@ class IHAConfig(PreTrainedConfig):
 
     def _visibility(self, spec: LayerSpec) -> Visibility:
         return spec.visibility(self.causal if spec.is_interleaved else "virtual")  # type: ignore[arg-type]
-
-    def rotary_stride(self, spec: LayerSpec) -> int:
-        """How many positions RoPE moves on from token to token: P when pseudo-heads have positions of their own."""
-        return spec.num_pseudo_heads if self.rope_positions == "virtual" else 1
 
     def _schedule(self) -> Schedule:
         L = self.num_hidden_layers

@@ -15,10 +15,11 @@ from transformers.utils import can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from iha.models.attention import CachedAttention, build_attention
-from iha.models.cache import with_room_to_grow
+from iha.layers.base import SelfAttention
+from iha.layers.call import Shared
+from iha.models.attention import build_layer, shared_by_layers
+from iha.models.cache import CacheOfLayer, with_room_to_grow
 from iha.models.configuration import IHAConfig
-from iha.models.context import Context
 from iha.models.inputs import documents_of, padding_of
 from iha.models.remote_code import write_stub
 from iha.models.rotary import IHARotaryEmbedding
@@ -42,15 +43,27 @@ class IHAMLP(nn.Module):
 class IHADecoderLayer(GradientCheckpointingLayer):
     def __init__(self, config: IHAConfig, layer_idx: int) -> None:
         super().__init__()
-        self.self_attn = build_attention(config, layer_idx)
+        self.layer_idx = layer_idx
+        self.self_attn = build_layer(config, layer_idx)
         self.mlp = IHAMLP(config)
         self.input_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
 
     def forward(
-        self, hidden_states: Tensor, context: Context, past_key_values: Cache | None = None, use_cache: bool = False
+        self,
+        hidden_states: Tensor,  # (B, N, E)
+        shared: Shared,
+        padding: Tensor | None = None,  # (B, tokens so far) bool, True = a real token
+        document_ids: Tensor | None = None,  # (B, N)
+        past_key_values: Cache | None = None,
+        use_cache: bool = False,
     ) -> Tensor:
-        attended, _ = self.self_attn(self.input_layernorm(hidden_states), context, past_key_values)
+        cache = None if past_key_values is None else CacheOfLayer(past_key_values, self.layer_idx, padding)
+        masks = {}
+        if cache is None:
+            real = None if padding is None else padding[:, : hidden_states.shape[1]]
+            masks = {"key_padding_mask": real, "document_ids": document_ids}
+        attended, _ = self.self_attn(self.input_layernorm(hidden_states), cache=cache, shared=shared, **masks)
         hidden_states = hidden_states + attended
         return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
 
@@ -67,7 +80,7 @@ class IHAPreTrainedModel(PreTrainedModel):
     _supports_flash_attn = True
     _supports_attention_backend = False  # mixing happens around attention, no function registered elsewhere knows it
     _can_compile_fullgraph = True
-    _can_record_outputs = {"hidden_states": IHADecoderLayer, "attentions": CachedAttention}  # noqa: RUF012
+    _can_record_outputs = {"hidden_states": IHADecoderLayer, "attentions": SelfAttention}  # noqa: RUF012
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -75,7 +88,7 @@ class IHAPreTrainedModel(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, IHARotaryEmbedding):
             init.copy_(module.inv_freq, module.frequencies()[0])
-        elif isinstance(module, CachedAttention) and hasattr(module, "reset_mixing"):
+        elif isinstance(module, SelfAttention) and hasattr(module, "reset_mixing"):
             own = dict(module.named_parameters(recurse=False))  # alpha and R, lambda, ...
             loaded = {name: p.clone() for name, p in own.items() if getattr(p, "_is_hf_initialized", False)}
             module.reset_mixing()  # type: ignore[operator]
@@ -122,6 +135,7 @@ class IHAModel(IHAPreTrainedModel):
         self.vocab_size = config.vocab_size
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
         self.layers = nn.ModuleList(IHADecoderLayer(config, index) for index in range(config.num_hidden_layers))
+        self.rotary_strides = frozenset(layer.self_attn.rotary_stride for layer in self.layers)
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.rotary_emb = IHARotaryEmbedding(config)
         self.gradient_checkpointing = False
@@ -161,10 +175,12 @@ class IHAModel(IHAPreTrainedModel):
             seen = 0 if past_key_values is None else past_key_values.get_seq_length()
             position_ids = (torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device) + seen).unsqueeze(0)
 
-        context = Context.of(self.config, self.rotary_emb, position_ids, padding, document_ids)
+        shared = shared_by_layers(self.config, self.rotary_emb, self.rotary_strides, position_ids)
         hidden_states = inputs_embeds
         for layer in self.layers:
-            hidden_states = layer(hidden_states, context, past_key_values=past_key_values, use_cache=use_cache)
+            hidden_states = layer(
+                hidden_states, shared, padding, document_ids, past_key_values=past_key_values, use_cache=use_cache
+            )
         return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
 
 
@@ -228,12 +244,6 @@ class IHAForCausalLM(IHAPreTrainedModel, GenerationMixin):
         assert past_key_values is not None
         room = past_key_values.get_max_length() - attention_mask.shape[1]
         return torch.nn.functional.pad(attention_mask, (0, max(0, room)), value=1).bool()
-
-    def _get_static_cache_init_shape(self) -> tuple[int, int]:
-        heads, width = self.config.num_key_value_heads, self.config.head_dim
-        assert heads is not None
-        assert width is not None
-        return 1, heads * width  # see iha.models.attention
 
     def _prepare_cache_for_generation(self, *args: Any, **kwargs: Any) -> Any:
         prepared = super()._prepare_cache_for_generation(*args, **kwargs)  # type: ignore[misc]

@@ -171,7 +171,7 @@ def test_bad_inputs_are_named():
         layer(causal=None)(x, cache=iha.KVCache())
     cache = iha.KVCache()
     attention(x, cache=cache)
-    with pytest.raises(ValueError, match=r"\(2, 5, 2, 4\).*\(1, 5, 2, 4\)"):
+    with pytest.raises(ValueError, match="holds 2 sequences, cannot append 1"):
         attention(x[:1], cache=cache)
     with pytest.raises(ValueError, match="every chunk or for none"):
         attention(x, cache=cache, document_ids=torch.zeros(2, 5, dtype=torch.long))

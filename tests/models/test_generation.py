@@ -6,7 +6,7 @@ from tiny import KINDS, tiny_model, tokens
 from transformers import CompileConfig, DynamicCache, StaticCache
 
 from iha.models import IHAForCausalLM
-from iha.models.cache import GrowingLayer, cache_bytes
+from iha.models.cache import cache_bytes
 
 TIGHT = {"rtol": 0, "atol": 5e-5}
 
@@ -120,18 +120,3 @@ def test_a_window_layer_keeps_its_window() -> None:
     assert [layer.keys.shape[2] for layer in cache.layers] == [4, 4, 16]
     bytes_a_token = 2 * model.config.num_key_value_heads * model.config.head_dim * 4
     assert cache_bytes(cache) == (4 + 4 + 16) * bytes_a_token
-
-
-def test_growing_layer_grows_in_place() -> None:
-    layer, new = GrowingLayer(), torch.arange(3.0)[None, None, :, None]
-    layer.update(new, new)
-    storage = layer.keys.data_ptr()
-    layer.update(new + 3, new + 3)
-    assert layer.keys.data_ptr() == storage
-    torch.testing.assert_close(layer.keys.flatten(), torch.arange(6.0))
-    layer.crop(-2)
-    layer.update(new[:, :, :1] + 9, new[:, :, :1] + 9)
-    torch.testing.assert_close(layer.values.flatten(), torch.tensor([0.0, 1, 2, 3, 9]))
-    layer.reorder_cache(torch.tensor([0]))
-    layer.update(new, new)  # no longer the beginning of its buffer: copied
-    torch.testing.assert_close(layer.keys.flatten(), torch.tensor([0.0, 1, 2, 3, 9, 0, 1, 2]))

@@ -8,8 +8,6 @@ from iha.ops.decoding import (
     decode_interleaved,
     decode_multihead,
     decoding_bias,
-    decoding_positions,
-    fold_mixing,
     visible_to_newest,
 )
 from iha.ops.interleaved import interleaved_head_attention
@@ -47,17 +45,19 @@ def test_last_row_of_the_reference(
         rope_theta=None if rope_positions is None else THETA, rope_positions=rope_positions or "token",
     )[:, -1:]  # fmt: skip
     rotary = None
-    if rope_positions == "virtual":  # the query is turned in the step itself
-        k = _prerotated(k, P)
-        rotary = full_table(*rotary_table(decoding_positions(torch.tensor([N - 1]), P), D, THETA, q.dtype))
+    if rope_positions == "virtual":  # the step itself rotates query p by p - p' for each key p'
+        q, k = _prerotated(q, P), _prerotated(k, P)
+        between = (torch.arange(P)[:, None] - torch.arange(P))[:, :, None]
+        rotary = full_table(*rotary_table(between, D, THETA, q.dtype))
     elif rope_positions == "token":
         q, k = _prerotated(q, 1), _prerotated(k, 1)
     first = 0 if window is None else N - 1 - rule.reach_back
     visible = visible_to_newest(Masking(rule, padding[:, first:]), N - 1, first, N - first, q.device)
-    kept, folded = slice(first, None), fold_mixing(*mixing, scale=D**-0.5)
     bias = decoding_bias(visible, 4, q.dtype)
-    out = decode_interleaved(q[:, -1:], k[:, kept], v[:, kept], folded, bias=bias, rotary=rotary)
-    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+    k, v = (t[:, first:].transpose(1, 2) for t in (k, v))  # token after token in memory
+    for layout in (lambda t: t, lambda t: t.contiguous()):  # and head after head
+        out = decode_interleaved(q[:, -1:], layout(k), layout(v), *mixing, bias=bias, rotary=rotary)
+        torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_tokens_yet_to_come_are_not_seen() -> None:
@@ -70,7 +70,7 @@ def test_tokens_yet_to_come_are_not_seen() -> None:
         Masking.of("virtual", None, num_pseudo_heads=P), torch.tensor(N - 1), 0, N + 3, q.device
     )
     bias = decoding_bias(visible, 4, q.dtype)
-    out = decode_interleaved(q[:, -1:], k, v, fold_mixing(*mixing, scale=D**-0.5), bias=bias)
+    out = decode_interleaved(q[:, -1:], k.transpose(1, 2), v.transpose(1, 2), *mixing, bias=bias)
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -104,7 +104,7 @@ def test_multihead_is_the_last_row(window: int | None, G: int) -> None:
         q, k, v, *ones, torch.ones(4, 1, dtype=q.dtype), window=window, key_padding_mask=padding
     )[:, -1:]
     visible = visible_to_newest(Masking.of("virtual", window, padding), 6, 0, 7, q.device)
-    out = decode_multihead(q[:, -1:], k, v, decoding_bias(visible, 4, q.dtype))
+    out = decode_multihead(q[:, -1:], k.transpose(1, 2), v.transpose(1, 2), decoding_bias(visible, 4, q.dtype))
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -116,5 +116,5 @@ def test_the_newest_token_sees_its_own_document_only() -> None:
     for newest in (N - 1, torch.tensor(N - 1)):
         masking = Masking.of("virtual", None, None, documents, num_pseudo_heads=P)
         bias = decoding_bias(visible_to_newest(masking, newest, 0, N, q.device), 4, q.dtype)
-        out = decode_interleaved(q[:, -1:], k, v, fold_mixing(*mixing, scale=D**-0.5), bias=bias)
+        out = decode_interleaved(q[:, -1:], k.transpose(1, 2), v.transpose(1, 2), *mixing, bias=bias)
         torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)

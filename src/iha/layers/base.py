@@ -115,9 +115,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
         """k (B, Nq, G, D) at the positions of its tokens."""
         return rotation(k)
 
-    def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call
-    ) -> tuple[Tensor, Tensor | None]:
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call) -> tuple[Tensor, Tensor | None]:
         return self.attend_with_weights(q, k, v, masking, call) if call.with_weights else (
             self.attend(q, k, v, masking, call), None
         )  # fmt: skip
@@ -241,8 +239,10 @@ def _check(
 ) -> None:
     sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
     for name, value in sizes.items():
-        if value is not None and (type(value) is not int or value < 1):
-            raise ValueError(f"{name} must be at least 1 and a whole number, got {value!r}")
+        if value is not None and type(value) is not int:
+            raise ValueError(f"{name} must be a whole number, got {value!r}")
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
     if head_dim is None and embed_dim % num_heads:
         raise ValueError(f"num_heads must divide embed_dim (or give head_dim): {num_heads} heads, {embed_dim} wide")
     if num_heads % num_kv_heads:

@@ -97,7 +97,7 @@ class KVCache:
         """Keep these sequences, in this order (beam search)."""
         if self._kept is not None:
             tensors = (None if t is None else t.index_select(0, sequences) for t in self._kept[:4])
-            self._kept = Cached(*tensors, *self._kept[4:])  # type: ignore[arg-type]
+            self._kept = Cached(*tensors, *self._kept[4:])  # type: ignore[call-arg,arg-type]
 
     def check(self, batch: int, document_ids: Tensor | None) -> None:
         """Refuse a chunk that does not continue what the cache holds."""

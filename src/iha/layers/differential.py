@@ -4,13 +4,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
 from iha.layers.base import SelfAttention
 from iha.layers.call import Call
-from iha.ops.masking import Masking
-
 from iha.layers.costs import UnitCosts
 from iha.layers.multihead import MultiHeadAttention
 from iha.ops.differential import differential_attention, lambda_from, lambda_init_at
+from iha.ops.masking import Masking
 
 
 class DifferentialAttention(MultiHeadAttention):

@@ -5,21 +5,21 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from iha.layers.cache import Cached
-from iha.layers.call import Call
-from iha.ops.backends.formula import attend_with_weights
-from iha.ops.decoding import decode_interleaved
-from iha.ops.inputs import zero_padding
-from iha.ops.masking import Masking
-from iha.ops.mixing import collapse_pseudo_heads, mix
-from iha.ops.precision import as_autocast
 
 from iha.layers.base import SelfAttention
+from iha.layers.cache import Cached
+from iha.layers.call import Call
 from iha.layers.costs import UnitCosts
 from iha.layers.initialisation import INITIALISATIONS, Initialisation
 from iha.ops.backends.dispatch import BACKENDS, Backend
 from iha.ops.checks import ROPE_POSITIONS, RopePositions
+from iha.ops.backends.formula import attend_with_weights
+from iha.ops.decoding import decode_interleaved
+from iha.ops.inputs import zero_padding
 from iha.ops.interleaved import interleaved_head_attention
+from iha.ops.masking import Masking
+from iha.ops.mixing import collapse_pseudo_heads, mix
+from iha.ops.precision import as_autocast
 from iha.ops.visibility import Causality
 
 Collapse = Literal["per_head", "full"]

@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from iha.layers.call import Call
-from iha.ops.masking import Masking
 
 from iha.layers.base import SelfAttention
+from iha.layers.call import Call
 from iha.layers.costs import UnitCosts
 from iha.ops.differential import lambda_init_at
+from iha.ops.masking import Masking
 from iha.ops.multi_token import group_norm, multi_token_attention
 
 

@@ -3,15 +3,15 @@
 from typing import Any
 
 from torch import Tensor
+
+from iha.layers.base import SelfAttention
 from iha.layers.cache import Cached
 from iha.layers.call import Call
+from iha.ops.backends.dispatch import BACKENDS
 from iha.ops.backends.formula import attend_with_weights
 from iha.ops.decoding import decode_multihead
 from iha.ops.inputs import zero_padding
 from iha.ops.masking import Masking
-
-from iha.layers.base import SelfAttention
-from iha.ops.backends.dispatch import BACKENDS
 from iha.ops.multihead import multihead_attention
 
 

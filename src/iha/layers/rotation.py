@@ -41,7 +41,7 @@ def rotation_by_theta(
     # One table for both: a decoding step waits for calls more than for numbers.
     cos, sin = rotary_table(torch.cat((positions, offsets)), head_dim, theta, dtype)
     tokens, rest = zip(*((t[:num_tokens], t[num_tokens:]) for t in (cos, sin)), strict=True)
-    return Rotation(tokens, *offset_tables(stride, lambda _: rest, offsets))  # type: ignore[arg-type]
+    return Rotation(tokens, *offset_tables(stride, lambda _: rest, offsets))
 
 
 def pseudo_head_offsets(num_pseudo_heads: int, device: torch.device) -> Tensor:

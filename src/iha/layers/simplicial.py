@@ -3,14 +3,14 @@
 from fractions import Fraction
 from typing import Any
 
-from torch import Tensor, nn
 import torch
-from iha.layers.call import Call
-from iha.layers.rotation import Rotation
-from iha.ops.masking import Masking
+from torch import Tensor, nn
 
 from iha.layers.base import SelfAttention
+from iha.layers.call import Call
 from iha.layers.costs import UnitCosts
+from iha.layers.rotation import Rotation
+from iha.ops.masking import Masking
 from iha.ops.pairs import seen_by
 from iha.ops.simplicial import Window, simplicial_attention, windows_of
 from iha.ops.visibility import Visibility
@@ -41,7 +41,6 @@ class PairAttention(SelfAttention):
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         return q, k.flatten(-2), v.flatten(-2)
-
 
     def rotate_keys(self, k: Tensor, rotation: Rotation) -> Tensor:
         return torch.cat([rotation(part) for part in k.chunk(2, dim=-1)], dim=-1)  # both sets

@@ -3,11 +3,11 @@
 from typing import Any
 
 from torch import Tensor
-from iha.layers.call import Call
-from iha.ops.masking import Masking
 
+from iha.layers.call import Call
 from iha.layers.costs import UnitCosts
 from iha.layers.simplicial import PairAttention
+from iha.ops.masking import Masking
 from iha.ops.strassen import strassen_attention
 
 

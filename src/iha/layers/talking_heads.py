@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from iha.layers.call import Call
-from iha.ops.masking import Masking
 
 from iha.layers.base import SelfAttention
+from iha.layers.call import Call
 from iha.layers.costs import UnitCosts
+from iha.ops.masking import Masking
 from iha.ops.talking_heads import talking_heads_attention
 
 INITS = ("identity", "random")
@@ -50,9 +50,7 @@ class TalkingHeadsAttention(SelfAttention):
                 nn.init.normal_(mix, std=self.num_heads**-0.5)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call) -> Tensor:
-        return talking_heads_attention(
-            q, k, v, self.mix_logits, self.mix_weights, **masking.keywords, chunk=self.chunk
-        )
+        return talking_heads_attention(q, k, v, self.mix_logits, self.mix_weights, **masking.keywords, chunk=self.chunk)
 
     def num_mixing_parameters(self) -> int:
         """By formula: 2H²."""

@@ -6,8 +6,6 @@ in two matrix products over all heads at once, and nothing of size T*P*D is ever
 pseudo-key p' forward by p' is rotating the query back by p'.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -16,67 +14,76 @@ from iha.ops.precision import wide
 from iha.ops.rotary import rotate_by_full
 
 
-class FoldedMixing(NamedTuple):
-    """alpha and R in the form of the decoding step; the same for every token."""
-
-    query: Tensor  # (H*P*P*G, H): from the query's heads to [h, p, p', m], one for each pseudo-key and source head
-    value: Tensor  # (G, 1, 1, 1, P*G): from [p', m] to the value of head g
-    collapse: Tensor  # (H, P) or (H, H*P)
-
-
-def fold_mixing(alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor, scale: float) -> FoldedMixing:
-    """From alpha_q (H, H, P), alpha_k and alpha_v (G, G, P) and R (H, P) or (H, H*P)."""
-    H, G, P = alpha_q.shape[0], alpha_k.shape[0], alpha_q.shape[2]
-    of_query = alpha_q.permute(1, 2, 0).reshape(G, H // G, P, 1, 1, H)  # [g, h in g, p, -, -, m']
-    of_key = alpha_k.permute(1, 2, 0).reshape(G, 1, 1, P, G, 1)  # [g, -, -, p', m, -]
-    query = (scale * of_query * of_key).reshape(H * P * P * G, H)
-    return FoldedMixing(query, alpha_v.permute(1, 2, 0).reshape(G, 1, 1, 1, P * G), collapse)
-
-
 def decode_interleaved(
-    q: Tensor,  # (B, 1, H, D), the new token
-    k: Tensor,  # (B, T, G, D), un-mixed, the new token among them
-    v: Tensor,  # (B, T, G, D)
-    mixing: FoldedMixing,
+    q: Tensor,  # (B, 1, H, D), the new token, rotated to its token's position
+    k: Tensor,  # (B, G, T, D), un-mixed and rotated, the new token among them
+    v: Tensor,  # (B, G, T, D), un-mixed
+    alpha_q: Tensor,  # (H, H, P), indexed [source head, head, pseudo-head]
+    alpha_k: Tensor,  # (G, G, P)
+    alpha_v: Tensor,  # (G, G, P)
+    collapse: Tensor,  # (H, P) or (H, H*P)
     *,
     bias: Tensor | None = None,  # (1 or B, H*P*P, T), as of `decoding_bias`; everything is visible when None
-    rotary: tuple[Tensor, Tensor] | None = None,  # (..., P, P, 1, D) each, as of `decoding_rotary`
+    rotary: tuple[Tensor, Tensor] | None = None,  # full, (P, P, 1, D) each: of p - p' for query p and key p'
 ) -> Tensor:  # (B, 1, H, D)
-    B, T, G, D = k.shape
-    H, P = q.shape[2], mixing.value.shape[-1] // G
-    q = torch.bmm(mixing.query.expand(B, -1, -1), q.squeeze(1))  # (B, H*P*P*G, D)
+    B, G, T, D = k.shape
+    H, P = q.shape[2], alpha_q.shape[2]
+    pseudo = alpha_q.flatten(1).mT.expand(B, -1, -1) @ q.squeeze(1).mul(D**-0.5)  # (B, H*P, D)
+    of_key = alpha_k.permute(1, 2, 0)[:, None, :, :, None]  # (G, 1, P', M, 1), M = G source heads
+    q = pseudo.view(B, G, -1, 1, 1, D) * of_key  # (B, G, H/G*P, P', M, D)
     if rotary is not None:
         q = rotate_by_full(q.view(B, H, P, P, G, D), *rotary)
-    q, keys, values = q.view(B, H * P * P, G * D), k.flatten(2).mT, v.flatten(2)
-    scores = torch.bmm(q, keys) if bias is None else torch.baddbmm(bias, q, keys)  # (B, H*P*P, T)
+    scores = _scores(q.reshape(B, H * P * P, G, D), k, bias)  # (B, H*P*P, T)
     weights = scores.view(B, H, P, P * T).softmax(dim=-1, dtype=wide(scores.dtype))  # over all pseudo-keys p', t
     weights = weights.to(scores.dtype)
 
-    per_head = mixing.collapse.shape == (H, P)
+    per_head = collapse.shape == (H, P)
     if per_head:
-        weights = mixing.collapse[:, None, :] @ weights  # (B, H, 1, P*T): R acts on outputs, so on weights just as well
+        weights = collapse[:, None, :] @ weights  # (B, H, 1, P*T): R acts on outputs, so on weights just as well
     rows = weights.shape[2]  # 1 or P
-    out = torch.bmm(weights.view(B, H * rows * P, T), values)  # (B, H*rows*P', M*D)
-    out = mixing.value @ out.view(B, G, H // G, rows, P * G, D)  # (B, G, H/G, rows, 1, D)
+    out = _weighted(weights.view(B, H * rows * P, T), v)  # (B, H*rows*P', M, D)
+    value = alpha_v.permute(1, 2, 0).reshape(G, 1, 1, 1, P * G)
+    out = value @ out.reshape(B, G, H // G, rows, P * G, D)  # (B, G, H/G, rows, 1, D)
     if per_head:
         return out.view(B, 1, H, D)
-    return (mixing.collapse @ out.reshape(B, H * P, D)).unsqueeze(1)
+    return (collapse @ out.reshape(B, H * P, D)).unsqueeze(1)
+
+
+def _scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+    """q (B, X, G, D) with k (B, G, T, D), summed over both heads and features, and the bias: (B, X, T)."""
+    if _token_after_token(k):  # all heads of a token are one row: one product
+        rows, keys = q.flatten(2), k.transpose(1, 2).flatten(2).mT
+        return torch.bmm(rows, keys) if bias is None else torch.baddbmm(bias.to(q.dtype), rows, keys)
+    scores = (q.transpose(1, 2) @ k.mT).sum(dim=1)
+    return scores if bias is None else scores + bias
+
+
+def _weighted(weights: Tensor, v: Tensor) -> Tensor:
+    """weights (B, X, T) with v (B, G, T, D): (B, X, G, D)."""
+    if _token_after_token(v):
+        return torch.bmm(weights, v.transpose(1, 2).flatten(2)).unflatten(2, (v.shape[1], v.shape[3]))
+    return (weights[:, None] @ v).transpose(1, 2)
+
+
+def _token_after_token(x: Tensor) -> bool:
+    """Whether x (B, G, T, D) is (B, T, G, D) in memory, as our own caches keep it; `transformers`' are head by head."""
+    return x.stride(1) == x.shape[3] and x.stride(3) == 1 and x.shape[1] > 1
 
 
 def decode_multihead(
     q: Tensor,  # (B, 1, H, D), the new token
-    k: Tensor,  # (B, T, G, D)
-    v: Tensor,  # (B, T, G, D)
+    k: Tensor,  # (B, G, T, D)
+    v: Tensor,  # (B, G, T, D)
     bias: Tensor | None = None,  # (1 or B, H, T), as of `decoding_bias`
 ) -> Tensor:  # (B, 1, H, D)
     """Multi-head attention of one new token: two products, where SDPA on CPU packs all keys for a single row."""
     B, _, H, D = q.shape
-    G = k.shape[2]
+    G = k.shape[1]
     q = q.mul(D**-0.5).view(B, G, H // G, D)
-    scores = q @ k.permute(0, 2, 3, 1)  # (B, G, H/G, T)
+    scores = q @ k.mT  # (B, G, H/G, T)
     if bias is not None:
         scores = scores + bias.view(bias.shape[0], G, H // G, -1)
-    return (scores.softmax(dim=-1, dtype=wide(scores.dtype)).to(v.dtype) @ v.transpose(1, 2)).view(B, 1, H, D)
+    return (scores.softmax(dim=-1, dtype=wide(scores.dtype)).to(v.dtype) @ v).view(B, 1, H, D)
 
 
 def visible_to_newest(
@@ -108,13 +115,3 @@ def decoding_bias(visible: Tensor, num_heads: int, dtype: torch.dtype) -> Tensor
     """`visible_to_newest` as the two decoding steps take it, (1 or B, H*P*P, T)."""
     bias = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
     return bias.flatten(1, 2).repeat(1, num_heads, 1)
-
-
-def decoding_positions(positions: Tensor, num_pseudo_heads: int) -> Tensor:
-    """Where the query stands to each of its keys under virtual positions: (...) token positions n to (..., P, P, 1).
-
-    The keys have been rotated to n*P, without their p'.
-    """
-    p = torch.arange(num_pseudo_heads, device=positions.device)
-    offsets = (p[:, None] - p)[:, :, None]  # (P, P, 1): p - p'
-    return positions[..., None, None, None] * num_pseudo_heads + offsets

@@ -12,8 +12,8 @@ from iha.layers.call import Call
 from iha.layers.costs import UnitCosts
 from iha.layers.initialisation import INITIALISATIONS, Initialisation
 from iha.ops.backends.dispatch import BACKENDS, Backend
-from iha.ops.checks import ROPE_POSITIONS, RopePositions
 from iha.ops.backends.formula import attend_with_weights
+from iha.ops.checks import ROPE_POSITIONS, RopePositions
 from iha.ops.decoding import decode_interleaved
 from iha.ops.inputs import zero_padding
 from iha.ops.interleaved import interleaved_head_attention

@@ -32,7 +32,7 @@ def build_page(sections: Sequence[Section], *, lead: str, footer: str, explorer:
         navigation="".join(links),
         sections="\n".join(section.html() for section in sections),
         footer=footer,
-        data=_inside_script(json.dumps({"charts": {chart.id: chart.spec for chart in charts}, "explorer": explorer})),
+        data=_json({"charts": {chart.id: chart.spec for chart in charts}, "explorer": explorer}),
         library=_inside_script(chart_library()) if charts else "",
         script=_inside_script(_asset("page.js") + _asset("explorer.js")),
     )
@@ -65,6 +65,11 @@ def _asset(name: str) -> str:
     return (files("iha.report.page") / "assets" / name).read_text(encoding="utf-8")
 
 
+def _json(content: object) -> str:
+    """No `<` in it: a script element ends at the first `</script`, wherever it stands."""
+    return json.dumps(content, ensure_ascii=False).replace("<", r"\u003c")
+
+
 def _inside_script(text: str) -> str:
-    """A script element ends at the first `</script`, wherever it stands; in strings `<\\/script` means the same."""
+    """JavaScript without the words that would end its element; in strings and patterns they mean the same so."""
     return re.sub("</(script)", r"<\\/\1", text, flags=re.IGNORECASE).replace("<!--", r"<\!--")

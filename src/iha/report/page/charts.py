@@ -1,0 +1,131 @@
+"""The kinds of chart that the page uses, as Vega-Lite specifications.
+
+Every chart: hover for the numbers, click a name in the legend to see it alone (shift-click for several).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+# Okabe and Ito's colours, which the common kinds of colour blindness keep apart, and that hold on light and dark.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f", "#b2182b")
+HEIGHT = 300
+
+Row = dict[str, Any]
+
+
+def lines(
+    rows: Sequence[Row],
+    x: str,
+    y: str,
+    series: str,
+    *,
+    x_title: str,
+    y_title: str,
+    facet: str | None = None,
+    band: tuple[str, str] | None = None,  # columns with the lower and the upper end of a shaded band
+    number: str = ".3f",
+) -> dict[str, Any]:
+    """One line per series, points included."""
+    encoding = {
+        "x": {"field": x, "type": "quantitative", "title": x_title, "scale": {"zero": False}},
+        "color": _colour(rows, series),
+        "opacity": _faded(),
+    }
+    value = {"field": y, "type": "quantitative", "title": y_title, "scale": {"zero": False}}
+    tooltip = [_words(series), _number(x, x_title, "~g"), _number(y, y_title, number)]
+    layers: list[dict[str, Any]] = []
+    if band is not None:
+        low, high = band
+        ends = {"y": {"field": low, "type": "quantitative", "title": y_title, "scale": {"zero": False}}}
+        layers.append({"mark": {"type": "area", "opacity": 0.15}, "encoding": ends | {"y2": {"field": high}}})
+    layers.append(
+        {
+            "mark": {"type": "line", "point": {"size": 30}},
+            "params": [_legend(series)],
+            "encoding": {"y": value, "tooltip": tooltip},
+        }
+    )
+    return _faceted({"encoding": encoding, "layer": layers}, rows, facet)
+
+
+def bars(
+    rows: Sequence[Row],
+    category: str,
+    value: str,
+    *,
+    title: str,
+    spread: tuple[str, str] | None = None,
+    group: str | None = None,
+    facet: str | None = None,
+    number: str = ".1f",
+    zero: bool = False,
+) -> dict[str, Any]:
+    """Horizontal dots with their spread: a difference of a point is seen where bars from zero would all look alike."""
+    names = list(dict.fromkeys(row[category] for row in rows))
+    y: dict[str, Any] = {
+        "field": category,
+        "type": "nominal",
+        "title": None,
+        "sort": names,
+        "axis": {"labelLimit": 240},
+    }
+    scale = {"zero": zero}
+    x = {"field": value, "type": "quantitative", "title": title, "scale": scale}
+    tooltip = [_words(category), *([_words(group)] if group else []), _number(value, title, number)]
+    encoding: dict[str, Any] = {"y": y}
+    if group is not None:
+        encoding |= {"color": _colour(rows, group), "yOffset": {"field": group, "type": "nominal"}, "opacity": _faded()}
+    layers: list[dict[str, Any]] = []
+    if spread is not None:
+        low, high = spread
+        ends = {"x": {"field": low, "type": "quantitative", "title": title, "scale": scale}, "x2": {"field": high}}
+        layers.append({"mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.5}, "encoding": ends})
+    point: dict[str, Any] = {
+        "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
+        "encoding": {"x": x, "tooltip": tooltip},
+    }
+    if group is not None:
+        point["params"] = [_legend(group)]
+    return _faceted({"encoding": encoding, "layer": [*layers, point]}, rows, facet, height={"step": 26})
+
+
+def _colour(rows: Sequence[Row], series: str) -> dict[str, Any]:
+    names = list(dict.fromkeys(row[series] for row in rows))
+    colours = [COLOURS[index % len(COLOURS)] for index in range(len(names))]
+    return {
+        "field": series,
+        "type": "nominal",
+        "title": None,
+        "scale": {"domain": names, "range": colours},
+        "legend": {"orient": "bottom", "columns": 3},
+    }
+
+
+def _legend(series: str) -> dict[str, Any]:
+    return {"name": "chosen", "select": {"type": "point", "fields": [series]}, "bind": "legend"}
+
+
+def _faded() -> dict[str, Any]:
+    return {"condition": {"param": "chosen", "value": 1, "empty": True}, "value": 0.12}
+
+
+def _words(field: str) -> dict[str, Any]:
+    return {"field": field, "type": "nominal"}
+
+
+def _number(field: str, title: str, number: str) -> dict[str, Any]:
+    return {"field": field, "type": "quantitative", "title": title, "format": number}
+
+
+def _faceted(
+    chart: dict[str, Any], rows: Sequence[Row], facet: str | None, height: int | dict[str, int] = HEIGHT
+) -> dict[str, Any]:
+    whole: dict[str, Any] = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "data": {"values": list(rows)},
+    }
+    if facet is None:
+        return whole | chart | {"width": "container", "height": height}
+    names = list(dict.fromkeys(row[facet] for row in rows))
+    column = {"field": facet, "type": "nominal", "title": None, "sort": names}
+    return whole | {"facet": column, "columns": 2, "spec": chart | {"width": 300, "height": height}}

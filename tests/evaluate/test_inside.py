@@ -41,13 +41,13 @@ def test_the_steps_lead_to_what_the_layer_gives_its_output_projection(model):
     assert set(steps) == {"0", "1", "2", "3"}  # the fifth layer is global multi-head attention
     for index, tensors in steps.items():
         shown, expected = unpacked(tensors["out"]), given[int(index)][0].unflatten(-1, (4, 8))
-        assert (shown - expected).abs().max() <= 0.51 * tensors["out"]["largest"] / 127
+        assert (shown - expected).abs().max() <= 0.501 * tensors["out"]["largest"] / 127
 
 
 def test_the_weights_of_the_steps_are_the_model_s(model):
     maps = attention_maps(model, TOKENS)
     for index, tensors in algorithm_steps(model, TOKENS).items():
-        assert (unpacked(tensors["weights"]) - maps[int(index)]).abs().max() <= 0.51 / 127
+        assert (unpacked(tensors["weights"]) - maps[int(index)]).abs().max() <= 0.501 / 127
 
 
 def test_looking_changes_nothing(model):

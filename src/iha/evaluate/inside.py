@@ -138,4 +138,4 @@ def as_signed_bytes(tensor: Tensor) -> dict[str, Any]:
     """Numbers of either sign in 254 steps around zero, with the largest magnitude beside them."""
     largest = max(tensor.abs().max().item(), 1e-12)
     steps = (tensor / largest * 127).round().to(torch.int8).contiguous()
-    return {"largest": float(f"{largest:.4g}"), "bytes": base64.b64encode(steps.numpy().tobytes()).decode()}
+    return {"largest": largest, "bytes": base64.b64encode(steps.numpy().tobytes()).decode()}

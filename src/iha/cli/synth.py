@@ -26,6 +26,11 @@ def synth(
     seeds: Annotated[str | None, typer.Option(help="comma-separated")] = None,
     widths: Annotated[str | None, typer.Option(help="of the model, comma-separated")] = None,
     batch_sizes: Annotated[str | None, typer.Option(help="examples a step, comma-separated")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="paper (two norms, biases, full collapse) or ours; by default as the scale says")
+    ] = None,
+    norms: Annotated[str | None, typer.Option(help="pre, post, comma-separated")] = None,
+    weight_decays: Annotated[str | None, typer.Option(help="comma-separated")] = None,
     epochs: Annotated[int | None, typer.Option(help="at most")] = None,
     patience: Annotated[int | None, typer.Option(help="epochs without a better validation score")] = None,
     max_size: Annotated[int | None, typer.Option(help="leaves out the task's larger sizes m")] = None,
@@ -54,7 +59,8 @@ def synth(
             scale, heads=integers(heads), learning_rates=decimals(learning_rates), seeds=integers(seeds),
             widths=integers(widths), batch_sizes=integers(batch_sizes), epochs=epochs, patience=patience,
             max_size=max_size, sizes=integers(sizes), train_examples=train_examples,
-            held_out_examples=held_out_examples,
+            held_out_examples=held_out_examples, model=model, norms=None if norms is None else words(norms),
+            weight_decays=decimals(weight_decays),
         )  # fmt: skip
         runs = grid(
             task, words(mechanisms), chosen, pseudo_heads=integers(pseudo_heads) or (), inits=words(inits),

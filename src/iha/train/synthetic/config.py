@@ -7,7 +7,7 @@ from typing import Any
 
 from iha.layers.initialisation import INITIALISATIONS
 from iha.tasks import TASKS, Task
-from iha.train.synthetic.model import MECHANISMS, POSITIONS
+from iha.train.synthetic.model import MECHANISMS, MODELS, NORMS, POSITIONS
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,9 @@ class RunConfig:
     epochs: int = 200
     patience: int = 10
     seed: int = 0
+    model: str = "ours"
+    norm: str = "pre"
+    weight_decay: float = 0.0
 
     @property
     def data(self) -> Task:
@@ -39,12 +42,14 @@ class RunConfig:
     @property
     def name(self) -> str:
         """Of its files: readable, and different for different runs of one sweep."""
-        parts = [self.task, self.mechanism, f"H{self.num_heads}"]
+        parts = [self.task, *([] if self.model == "ours" else [self.model]), self.mechanism, f"H{self.num_heads}"]
         if self.mechanism == "iha":
             parts += [f"P{self.num_pseudo_heads}", self.init]
             parts += [] if self.mixing_rate == 1 else [f"mix{self.mixing_rate:g}"]
         batch = [] if self.batch_size == 64 else [f"b{self.batch_size}"]
-        last = [*batch, f"lr{self.learning_rate:g}", f"s{self.seed}"]
+        norm = [] if self.norm == "pre" else [self.norm]
+        decay = [] if self.weight_decay == 0 else [f"wd{self.weight_decay:g}"]
+        last = [*norm, *batch, f"lr{self.learning_rate:g}", *decay, f"s{self.seed}"]
         return "-".join([*parts, f"w{self.width}", self.positions, *last])
 
     def as_json(self) -> dict[str, object]:
@@ -55,6 +60,8 @@ class RunConfig:
         _one_of("task", self.task, tuple(TASKS))
         _one_of("mechanism", self.mechanism, tuple(MECHANISMS))
         _one_of("positions", self.positions, POSITIONS)
+        _one_of("model", self.model, MODELS)
+        _one_of("norm", self.norm, NORMS)
         if self.mechanism == "iha":
             _one_of("init", self.init, tuple(INITIALISATIONS))
         if self.positions == "2d" and not TASKS[self.task].grid:
@@ -67,6 +74,8 @@ class RunConfig:
         for name in ("learning_rate", "mixing_rate"):
             if not 0 < getattr(self, name) < 1000:
                 raise ValueError(f"{name} must be positive (and finite), got {getattr(self, name)}")
+        if not 0 <= self.weight_decay < 1:
+            raise ValueError(f"weight_decay must be in [0, 1), got {self.weight_decay}")
         if self.width % self.num_heads:
             raise ValueError(f"num_heads must divide the width: {self.num_heads} heads, width {self.width}")
 
@@ -87,6 +96,9 @@ class Scale:
     epochs: int = 200  # at most; patience usually ends a run
     patience: int = 10
     seeds: tuple[int, ...] = (0, 1, 2)
+    model: str = "ours"
+    norms: tuple[str, ...] = ("pre",)
+    weight_decays: tuple[float, ...] = (0.0,)
 
 
 SCALES = {
@@ -100,7 +112,7 @@ SCALES = {
         seeds=(0,),
     ),
     "small": Scale(num_sizes=2, train_examples=20_000, held_out_examples=2_000, learning_rates=(1e-3,), epochs=16),
-    "paper": Scale(),
+    "paper": Scale(model="paper", widths=(128,)),
 }
 
 
@@ -121,12 +133,14 @@ def grid(
     sizes = _sizes(TASKS[task], scale)
     runs: dict[RunConfig, None] = {}
     choices: Iterable[tuple] = itertools.product(
-        scale.seeds, scale.learning_rates, scale.batch_sizes, scale.widths, positions, scale.heads, mechanisms
-    )
-    for seed, rate, batch_size, width, place, heads, mechanism in choices:
+        scale.seeds, scale.learning_rates, scale.weight_decays, scale.norms, scale.batch_sizes, scale.widths,
+        positions, scale.heads, mechanisms,
+    )  # fmt: skip
+    for seed, rate, decay, norm, batch_size, width, place, heads, mechanism in choices:
         plain = RunConfig(
             task, mechanism, sizes, scale.train_examples, scale.held_out_examples, scale.held_out_examples,
             width, heads, 1, "", place, batch_size, rate, 1.0, scale.epochs, scale.patience, seed,
+            scale.model, norm, decay,
         )  # fmt: skip
         if mechanism != "iha":
             runs[plain] = None

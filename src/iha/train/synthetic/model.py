@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +20,17 @@ MECHANISMS = {
     "strassen": ("strassen", "StrassenAttention"),
 }
 POSITIONS = ("1d", "2d", "1d_size")
+MODELS = ("ours", "paper")
+NORMS = ("pre", "post")
 
 
 class SyntheticModel(nn.Module):
-    """Embed, one pre-norm attention block, one MLP, read out: (B, N, F) to (B, N, num_outputs).
+    """Embed, one attention block, one MLP, read out: (B, N, F) to (B, N, num_outputs).
+
+    "paper" is the model that the parameter counts in the paper's figure legends identify (docs/synthetic.md): two
+    layer norms, biases in the projections (of IHA only in the output's), and the collapse of IHA over all heads,
+    (H, HP). Whether its norms stand before or after the two blocks the counts do not say. "ours" was our first
+    reading: pre-norm with a third norm before the read-out, no biases, per-head collapse.
 
     The paper leaves positions open. "1d" is the faithful reading: one learned vector per place in the flattened
     sequence; note that the same place is another row and column for another m, and that a query cannot know m before
@@ -39,9 +47,11 @@ class SyntheticModel(nn.Module):
         num_pseudo_heads: int = 1,
         init: str = "one_hot",
         positions: str = "1d",
+        model: str = "ours",
+        norm: str = "pre",
     ) -> None:
         super().__init__()
-        self.task, self.positions = task, positions
+        self.task, self.positions, self.norm = task, positions, norm
         if task.vocabularies:
             self.embed = nn.ModuleList(nn.Embedding(vocabulary, width) for vocabulary in task.vocabularies)
         else:
@@ -49,11 +59,12 @@ class SyntheticModel(nn.Module):
         largest, longest = max(task.sizes), task.length(max(task.sizes))
         places = {"1d": [longest], "2d": [largest, largest], "1d_size": [longest, largest + 1]}
         self.places = nn.ModuleList(nn.Embedding(count, width) for count in places[positions])
-        self.attention_norm, self.mlp_norm, self.final_norm = (nn.LayerNorm(width) for _ in range(3))
+        self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.final_norm = nn.LayerNorm(width) if model == "ours" else nn.Identity()
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
         self.read_out = nn.Linear(width, task.num_outputs)
         # Last, so that one seed gives every mechanism the same numbers everywhere else.
-        self.attention = build_attention(mechanism, width, num_heads, num_pseudo_heads, init)
+        self.attention = build_attention(mechanism, width, num_heads, num_pseudo_heads, init, model)
 
     def forward(self, inputs: Tensor, size: int, lengths: Tensor | None = None) -> Tensor:
         """All examples of one size; or right-padded ones of several, with `lengths` (B,), for 1-D positions only."""
@@ -62,8 +73,12 @@ class SyntheticModel(nn.Module):
         x = self.features(inputs) if x is None else x
         x = x + self._places(N, size, inputs.device)
         mask = None if lengths is None else torch.arange(N, device=inputs.device) < lengths[:, None]
-        x = x + self.attention(self.attention_norm(x), key_padding_mask=mask)
-        x = x + self.mlp(self.mlp_norm(x))
+        if self.norm == "pre":
+            x = x + self.attention(self.attention_norm(x), key_padding_mask=mask)
+            x = x + self.mlp(self.mlp_norm(x))
+        else:
+            x = self.attention_norm(x + self.attention(x, key_padding_mask=mask))
+            x = self.mlp_norm(x + self.mlp(x))
         return self.read_out(self.final_norm(x))
 
     def _places(self, N: int, size: int, device: torch.device) -> Tensor:
@@ -81,10 +96,15 @@ class SyntheticModel(nn.Module):
         return [p for name, p in self.attention.named_parameters() if name in names]
 
 
-def build_attention(mechanism: str, width: int, num_heads: int, num_pseudo_heads: int, init: str) -> nn.Module:
+def build_attention(
+    mechanism: str, width: int, num_heads: int, num_pseudo_heads: int, init: str, model: str = "ours"
+) -> nn.Module:
     """Bidirectional self-attention of any mechanism: the tasks are not causal."""
     file, name = MECHANISMS[mechanism]
     layer: Callable[..., nn.Module] = getattr(import_module(f"iha.layers.{file}"), name)
+    options: dict[str, Any] = {"causal": None}
+    if model == "paper":
+        options |= {"bias": True} if mechanism != "iha" else {"bias": False, "out_bias": True, "collapse": "full"}
     if mechanism == "iha":
-        return layer(width, num_heads, num_pseudo_heads, causal=None, init=init)
-    return layer(width, num_heads, causal=None)
+        return layer(width, num_heads, num_pseudo_heads, init=init, **options)
+    return layer(width, num_heads, **options)

@@ -25,17 +25,18 @@ def build_model(config: RunConfig) -> SyntheticModel:
     return SyntheticModel(
         config.data, config.mechanism, width=config.width, num_heads=config.num_heads,
         num_pseudo_heads=config.num_pseudo_heads, init=config.init, positions=config.positions,
+        model=config.model, norm=config.norm,
     )  # fmt: skip
 
 
 def build_optimiser(model: SyntheticModel, config: RunConfig) -> torch.optim.Optimizer:
-    """Adam without weight decay; alpha and R may have a learning rate of their own."""
+    """AdamW, by default without weight decay; alpha and R may have a learning rate of their own."""
     mixing = {id(p) for p in model.mixing_parameters()}
     groups = [
         {"params": [p for p in model.parameters() if id(p) not in mixing], "lr": config.learning_rate},
         {"params": model.mixing_parameters(), "lr": config.learning_rate * config.mixing_rate},
     ]
-    return torch.optim.AdamW([g for g in groups if g["params"]], weight_decay=0.0, fused=True)
+    return torch.optim.AdamW([g for g in groups if g["params"]], weight_decay=config.weight_decay, fused=True)
 
 
 class Trainer:

@@ -37,6 +37,9 @@ def synth(
     sizes: Annotated[str | None, typer.Option(help="sizes m in place of the task's own, comma-separated")] = None,
     train_examples: Annotated[int | None, typer.Option(help="size of the training split")] = None,
     held_out_examples: Annotated[int | None, typer.Option(help="size of the validation and of the test split")] = None,
+    kernels: Annotated[
+        str, typer.Option(help="what computes attention: layers, states (faster, same numbers), or auto")
+    ] = "auto",
     workers: Annotated[int, typer.Option(help="runs at once, one thread each; all cores when 0")] = 0,
     out: Annotated[Path | None, typer.Option(help="results; a rerun with the same directory goes on")] = None,
 ) -> None:
@@ -67,7 +70,7 @@ def synth(
             positions=words(positions), mixing_rates=decimals(mixing_rates) or (1.0,),
         )  # fmt: skip
         out = out or Path("results") / "synth" / f"{task}-{scale}"
-        summary = run_sweep(runs, out, workers=workers, console=console)
+        summary = run_sweep(runs, out, workers=workers, kernels=kernels, console=console)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     console.print(summary_table(summary))

@@ -1,13 +1,15 @@
 """The one-layer transformer of the synthetic tasks; only its attention differs between mechanisms."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from iha.tasks import Task
+from iha.train.synthetic import state_attention
 
 # Every mechanism by name: module and class in iha.layers. Imported when built, for most runs need few of them.
 MECHANISMS = {
@@ -78,6 +80,24 @@ class SyntheticModel(nn.Module):
             x = x + self.mlp(self.mlp_norm(x))
         else:
             x = self.attention_norm(x + self.attention(x, key_padding_mask=mask))
+            x = self.mlp_norm(x + self.mlp(x))
+        return self.read_out(self.final_norm(x))
+
+    def has_states(self) -> bool:
+        """Whether a token's vector before attention is one of few (id x place), and its attention can use that."""
+        return len(self.task.vocabularies) == 1 and self.positions == "1d" and state_attention.fits(self.attention)
+
+    def forward_states(self, parts: Sequence[Tensor]) -> Tensor:
+        """Examples of several sizes at once, ids (B, N, 1) each: outputs (F, num_outputs) of all their F tokens."""
+        table, places = self.embed[0].weight, self.places[0].weight
+        tokens = state_attention.Tokens.of(parts, len(table), len(places))
+        states = (table[:, None] + places).flatten(0, 1)  # (S, E)
+        x = F.embedding(tokens.state, states)  # (F, E)
+        if self.norm == "pre":
+            x = x + state_attention.attend_states(self.attention, self.attention_norm(states), tokens)
+            x = x + self.mlp(self.mlp_norm(x))
+        else:
+            x = self.attention_norm(x + state_attention.attend_states(self.attention, states, tokens))
             x = self.mlp_norm(x + self.mlp(x))
         return self.read_out(self.final_norm(x))
 

@@ -34,7 +34,7 @@ ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 
 
 def run_sweep(
-    runs: Sequence[RunConfig], out: Path, *, workers: int = 0, console: Console | None = None
+    runs: Sequence[RunConfig], out: Path, *, workers: int = 0, kernels: str = "auto", console: Console | None = None
 ) -> dict[str, Any]:
     """Trains what is not trained yet and returns the summary, which is in `out` as JSON with every run's record.
 
@@ -55,7 +55,7 @@ def run_sweep(
             content = {"command": shlex.join(["iha", *sys.argv[1:]]), "runs": [run.as_json() for run in runs]}
             checkpoint.write_json(out / MANIFEST, content)
         with _default_environment(ALLOCATOR):
-            _train_all(runs, directory, workers, console)
+            _train_all(runs, directory, workers, kernels, console)
         summary = summarise(read_records(out))
         checkpoint.write_json(out / SUMMARY, summary)
     return summary
@@ -131,12 +131,12 @@ def _default_environment(variables: dict[str, str]) -> Iterator[None]:
             del os.environ[name]
 
 
-def _train_all(runs: Sequence[RunConfig], directory: Path, workers: int, console: Console) -> None:
+def _train_all(runs: Sequence[RunConfig], directory: Path, workers: int, kernels: str, console: Console) -> None:
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(os.getpid(),))
     failures: dict[str, BaseException] = {}
     try:
-        pending: dict[Future, RunConfig] = {pool.submit(train, run, directory): run for run in runs}
+        pending: dict[Future, RunConfig] = {pool.submit(train, run, directory, kernels): run for run in runs}
         with Live(progress_table(runs, directory), console=console, refresh_per_second=2) as live:
             while pending:
                 done, _ = wait(pending, timeout=_REFRESH_SECONDS, return_when=FIRST_COMPLETED)

@@ -1,12 +1,13 @@
 """One training run, resumable at any step: `train(config, directory)` returns its record."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from iha.records.host import describe_machine
 from iha.tasks import Group, generate
@@ -15,8 +16,10 @@ from iha.train.synthetic.batches import Batches, Part, Tally, chunks, hits, num_
 from iha.train.synthetic.config import RunConfig
 from iha.train.synthetic.flops import forward_flops
 from iha.train.synthetic.model import SyntheticModel
+from iha.train.synthetic.state_attention import compiler
 
 CHECKPOINT_SECONDS = 30.0
+KERNELS = ("auto", "layers", "states")
 
 
 def build_model(config: RunConfig) -> SyntheticModel:
@@ -42,10 +45,20 @@ def build_optimiser(model: SyntheticModel, config: RunConfig) -> torch.optim.Opt
 class Trainer:
     """The state of a run: everything in `state()` is what a checkpoint holds."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, kernels: str = "auto") -> None:
+        """`kernels` says what computes attention: the layers, or `state_attention` (the same numbers up to rounding).
+
+        "auto" takes the latter where it fits and there is a compiler; the record says which it was.
+        """
         self.config = config
         task = config.data
         self.model = build_model(config)
+        if kernels not in KERNELS:
+            raise ValueError(f"kernels must be one of {', '.join(KERNELS)}; got {kernels!r}")
+        if kernels == "states" and not self.model.has_states():
+            raise ValueError(f"kernels='states' does not fit {config.mechanism} with {config.positions} on {config.task}")
+        by_states = kernels == "states" or (kernels == "auto" and self.model.has_states() and compiler() is not None)
+        self.kernels = "states" if by_states else "layers"
         self.optimiser = build_optimiser(self.model, config)
         counts = (config.train_examples, config.validation_examples, config.test_examples)
         train, self.validation, self.test = (
@@ -80,24 +93,33 @@ class Trainer:
 
     def train_batch(self, parts: list[Part]) -> None:
         """One step of the optimiser, on one batch cut by size."""
-        kind = self.config.data.kind
         valid = sum(num_valid(targets) for _, _, targets in parts)
-        for size, inputs, targets in parts:
-            outputs = self.model(inputs, size)
-            loss = summed_loss(outputs, targets, kind)
+        for outputs, targets in self._outputs(parts):
+            loss = summed_loss(outputs, targets, self.config.data.kind)
             (loss / valid).backward()
-            self.tally.add(loss.item(), num_valid(targets), *hits(outputs.detach(), targets, kind))
+            self._count(self.tally, loss, outputs, targets)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
 
     @torch.no_grad()
     def evaluate(self, groups: dict[int, Group]) -> Tally:
-        tally, kind = Tally(), self.config.data.kind
-        for size, inputs, targets in chunks(groups):
-            outputs = self.model(inputs, size)
-            loss = summed_loss(outputs, targets, kind).item()
-            tally.add(loss, num_valid(targets), *hits(outputs, targets, kind))
+        tally = Tally()
+        for part in chunks(groups):
+            for outputs, targets in self._outputs([part]):
+                self._count(tally, summed_loss(outputs, targets, self.config.data.kind), outputs, targets)
         return tally
+
+    def _outputs(self, parts: list[Part]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Outputs and targets: part by part, or all tokens in one piece where attention goes by states."""
+        if self.kernels == "states":
+            outputs = self.model.forward_states([inputs for _, inputs, _ in parts])  # (F, num_outputs)
+            yield outputs, torch.cat([targets.flatten() for _, _, targets in parts])
+            return
+        for size, inputs, targets in parts:
+            yield self.model(inputs, size), targets
+
+    def _count(self, tally: Tally, loss: Tensor, outputs: Tensor, targets: Tensor) -> None:
+        tally.add(loss.item(), num_valid(targets), *hits(outputs.detach(), targets, self.config.data.kind))
 
     @property
     def best_epoch(self) -> int:
@@ -134,12 +156,12 @@ class Trainer:
             "progress": {"epoch": self.epoch, "step": self.step, "steps": len(self.batches)},
             "parameters": sum(p.numel() for p in self.model.parameters()),
             "mixing_parameters": sum(p.numel() for p in self.model.mixing_parameters()),
-            "flops_per_epoch": self.flops_per_epoch, "best": best, "history": self.history,
+            "kernels": self.kernels, "flops_per_epoch": self.flops_per_epoch, "best": best, "history": self.history,
             "machine": describe_machine(),
         }  # fmt: skip
 
 
-def train(config: RunConfig, directory: Path) -> dict[str, Any]:
+def train(config: RunConfig, directory: Path, kernels: str = "auto") -> dict[str, Any]:
     """Runs, or goes on with, one run; its record and checkpoint are in `directory` under the run's name."""
     record_path, state_path = directory / f"{config.name}.json", directory / f"{config.name}.pt"
     if record_path.exists():
@@ -149,7 +171,7 @@ def train(config: RunConfig, directory: Path) -> dict[str, Any]:
         if record["finished"]:
             state_path.unlink(missing_ok=True)
             return record
-    trainer = Trainer(config)
+    trainer = Trainer(config, kernels)
     if state_path.exists():
         trainer.load(checkpoint.load_state(state_path))
 

@@ -1,0 +1,194 @@
+"""Attention over tokens of few different states: exact, and several times as fast as attending token by token.
+
+A token of relation composition is a bit at a position, so what enters the one attention layer is one of 2 N vectors,
+whatever the example. Scores, their exponentials and the sums over pseudo-heads are functions of *states* and are
+computed once per step for the whole batch. What is left per example is adding up the states it holds: for IHA one
+vector per key instead of P x P products, for 2-simplicial attention one product over pairs instead of seven and no
+exponential. The numbers are those of the layers, up to rounding (tested); a softmax is shifted by the largest score of
+all states instead of those present, and a row whose sum is too small for that in float32 raises an error.
+
+The loops are C++ (state_kernels.cpp), compiled by the machine's own compiler when first used.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from iha.layers.interleaved import InterleavedHeadAttention
+from iha.layers.multihead import MultiHeadAttention
+from iha.layers.simplicial import SimplicialAttention
+from iha.ops.mixing import collapse_pseudo_heads
+
+_SOURCE = Path(__file__).with_name("state_kernels.cpp")
+_LAYERS = (MultiHeadAttention, InterleavedHeadAttention, SimplicialAttention)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of a batch, one after another without padding: F of them, in examples of different lengths."""
+
+    state: Tensor  # (F,) int32: id * positions + position
+    begin: Tensor  # (F,) int32, where the token's example begins
+    length: Tensor  # (F,) int32, of the token's example
+    order: Tensor  # (F,) int32, tokens sorted by state
+    first: Tensor  # (S + 1,) int32, where in `order` each state begins
+    positions: int
+
+    @classmethod
+    def of(cls, parts: Sequence[Tensor], vocabulary: int, positions: int) -> "Tokens":
+        """From ids (B, N, 1) of one length each."""
+        states, begins, lengths, offset = [], [], [], 0
+        for ids in parts:
+            B, N = ids.shape[:2]
+            states.append((ids[..., 0] * positions + torch.arange(N)).flatten())
+            begins.append((offset + N * torch.arange(B)).repeat_interleave(N))
+            lengths.append(torch.full((B * N,), N))
+            offset += B * N
+        state = torch.cat(states)
+        counts = torch.bincount(state, minlength=vocabulary * positions)
+        first = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        pieces = (state, torch.cat(begins), torch.cat(lengths), state.argsort(), first)
+        return cls(*(piece.to(torch.int32).contiguous() for piece in pieces), positions=positions)
+
+    def pointers(self) -> list[Any]:
+        return [_pointer(t) for t in (self.first, self.order, self.begin, self.length, self.state)]
+
+
+def compiler() -> str | None:
+    """The C++ compiler that would be used."""
+    return shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
+
+
+def fits(attention: nn.Module) -> bool:
+    """Whether the kernels know this layer: bidirectional and global, without RoPE, QK-norm or grouped heads."""
+    if not isinstance(attention, _LAYERS) or type(attention).attend not in [layer.attend for layer in _LAYERS]:
+        return False
+    plain = attention.causal is None and attention.window is None and attention.rope_theta is None
+    return plain and attention.q_norm is None and attention.num_kv_heads == attention.num_heads
+
+
+def attend_states(attention: nn.Module, x: Tensor, tokens: Tokens) -> Tensor:
+    """What `attention` makes of tokens whose states have the vectors x (S, E): (F, E)."""
+    if not fits(attention):
+        raise ValueError(f"no state kernel for {type(attention).__name__} as it is set up here")
+    q, k, v = (t[0] for t in attention.project(x[None]))  # (S, H, D); of 2-simplicial attention k, v (S, H, 2D)
+    scale = attention.head_dim**-0.5
+    if isinstance(attention, SimplicialAttention):
+        (k1, k2), (v1, v2) = k.chunk(2, dim=-1), v.chunk(2, dim=-1)
+        k2, v2 = k2 + attention.key_offset, v2 + attention.value_offset
+        heads = _Triples.apply(tokens, scale, *(t.transpose(0, 1).contiguous() for t in (q, k1, k2, v1, v2)))
+    elif isinstance(attention, InterleavedHeadAttention):
+        P = attention.num_pseudo_heads
+        alphas = (attention.alpha_q, attention.alpha_k, attention.alpha_v)
+        # (H, S, P, D): the pseudo-heads of the states
+        mixed = [torch.einsum("mhp,smd->hspd", a, t).contiguous() for a, t in zip(alphas, (q, k, v), strict=True)]
+        pseudo = _Pairs.apply(tokens, scale, *mixed)  # (F, H, P, D)
+        virtual = pseudo.transpose(1, 2).flatten(0, 1)[None]  # (1, F*P, H, D)
+        heads = collapse_pseudo_heads(virtual, attention.collapse, P)[0]
+    else:
+        heads = _Pairs.apply(tokens, scale, *(t.transpose(0, 1)[:, :, None].contiguous() for t in (q, k, v)))
+    return attention.o_proj(heads.flatten(1))
+
+
+class _Pairs(torch.autograd.Function):
+    """q, k, v (H, S, P, D) of the states to the heads (F, H, P, D) of the tokens."""
+
+    @staticmethod
+    def forward(ctx, tokens: Tokens, scale: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        H, S, P, D = q.shape
+        F = len(tokens.state)
+        keys = k.flatten(1, 2).mT.contiguous()  # (H, D, S*P)
+        weights, totals, out = q.new_empty(H, S, P, S * P), q.new_empty(F, H, P), q.new_empty(F, H, P, D)
+        done = _library(D, P).pairs_forward(
+            H, S, ctypes.c_float(scale), *tokens.pointers(), *map(_pointer, (q, keys, v, weights, totals, out))
+        )
+        _check(done)
+        ctx.tokens, ctx.scale = tokens, scale
+        ctx.save_for_backward(q, k, v, weights, totals, out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
+        q, k, v, weights, totals, out = ctx.saved_tensors
+        H, S, P, D = q.shape
+        grads = [torch.zeros_like(t) for t in (q, k, v)]
+        read = (q, k, v, weights, totals, out, grad.contiguous())
+        _library(D, P).pairs_backward(
+            H, S, ctypes.c_float(ctx.scale), *ctx.tokens.pointers(), *map(_pointer, (*read, *grads))
+        )
+        return None, None, *grads
+
+
+class _Triples(torch.autograd.Function):
+    """q, k1, k2, v1, v2 (H, S, D) of the states to the heads (F, H, D) of the tokens."""
+
+    @staticmethod
+    def forward(ctx, tokens: Tokens, scale: float, *states: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        q, k1, k2, v1, v2 = states
+        H, S, D = q.shape
+        F = len(tokens.state)
+        keys = k2.mT.contiguous()  # (H, D, S)
+        weights, totals, out = q.new_empty(H, S, S, S), q.new_empty(F, H), q.new_empty(F, H, D)
+        pointers = map(_pointer, (q, k1, keys, v1, v2, weights, totals, out))
+        _check(_library(D, 1).triples_forward(H, S, tokens.positions, ctypes.c_float(scale), *tokens.pointers(), *pointers))
+        ctx.tokens, ctx.scale = tokens, scale
+        ctx.save_for_backward(*states, weights, totals, out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
+        *states, weights, totals, out = ctx.saved_tensors
+        H, S, D = states[0].shape
+        grads = [torch.zeros_like(t) for t in states]
+        tokens, read = ctx.tokens, (*states, weights, totals, out, grad.contiguous())
+        _library(D, 1).triples_backward(
+            H, S, tokens.positions, ctypes.c_float(ctx.scale), *tokens.pointers(), *map(_pointer, (*read, *grads))
+        )
+        return None, None, *grads
+
+
+def _check(done: int) -> None:
+    if not done:
+        raise ValueError("scores of different states lie too far apart for one shift in float32: use kernels='layers'")
+
+
+def _pointer(t: Tensor) -> Any:
+    return ctypes.c_void_p(t.data_ptr())
+
+
+@functools.cache
+def _library(D: int, P: int) -> ctypes.CDLL:
+    """The kernels for heads of width D and P pseudo-heads, compiled for this machine; kept for later processes."""
+    cc = compiler()
+    if cc is None:
+        raise ValueError("the state kernels need a C++ compiler (c++ or g++): use kernels='layers'")
+    flags = ["-O3", "-march=native", "-ffast-math", "-funroll-loops", "-fPIC", f"-DD={D}", f"-DP={P}"]
+    version = subprocess.run([cc, "--version"], capture_output=True, text=True, check=True).stdout
+    key = hashlib.sha256(repr((_SOURCE.read_text(), flags, version, os.uname())).encode()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "iha"
+    library = cache / f"state_kernels-{D}-{P}-{key}.so"
+    if not library.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as room:
+            made = Path(room) / "kernels.o", Path(room) / "kernels.so"
+            # Linked without -ffast-math, which would switch off denormal numbers in the whole process.
+            for command in ([*flags, "-c", str(_SOURCE), "-o", str(made[0])], ["-shared", str(made[0]), "-o", str(made[1]), "-lm"]):
+                found = subprocess.run([cc, *command], capture_output=True, text=True)
+                if found.returncode:
+                    raise ValueError(f"{cc} cannot compile {_SOURCE.name}: {found.stderr.strip()[-400:]}")
+            os.replace(made[1], library)
+    return ctypes.CDLL(str(library))

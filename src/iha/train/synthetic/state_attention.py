@@ -109,10 +109,9 @@ class _Pairs(torch.autograd.Function):
     def forward(ctx, tokens: Tokens, scale: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         H, S, P, D = q.shape
         F = len(tokens.state)
-        keys = k.flatten(1, 2).mT.contiguous()  # (H, D, S*P)
-        weights, totals, out = q.new_empty(H, S, P, S * P), q.new_empty(F, H, P), q.new_empty(F, H, P, D)
+        weights, totals, out = q.new_empty(H, S, P, _up(S * P)), q.new_empty(F, H, P), q.new_empty(F, H, P, D)
         done = _library(D, P).pairs_forward(
-            H, S, ctypes.c_float(scale), *tokens.pointers(), *map(_pointer, (q, keys, v, weights, totals, out))
+            H, S, ctypes.c_float(scale), *tokens.pointers(), *map(_pointer, (q, k, v, weights, totals, out))
         )
         _check(done)
         ctx.tokens, ctx.scale = tokens, scale
@@ -137,24 +136,29 @@ class _Triples(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, tokens: Tokens, scale: float, *states: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-        q, k1, k2, v1, v2 = states
-        H, S, D = q.shape
+        H, S, D = states[0].shape
         F = len(tokens.state)
-        keys = k2.mT.contiguous()  # (H, D, S)
-        weights, totals, out = q.new_empty(H, S, S, S), q.new_empty(F, H), q.new_empty(F, H, D)
-        pointers = map(_pointer, (q, k1, keys, v1, v2, weights, totals, out))
-        _check(_library(D, 1).triples_forward(H, S, tokens.positions, ctypes.c_float(scale), *tokens.pointers(), *pointers))
+        weights, totals = states[0].new_empty(H, S, S, _up(S)), states[0].new_empty(F, H)
+        out = states[0].new_empty(F, H, D)
+        length = tokens.length.long()
+        place = length.cumsum(0) - length  # (F,) of each token's rows in `inner`
+        inner = states[0].new_empty(int(length.sum()) * H * D) if any(ctx.needs_input_grad) else None
+        pointers = map(_pointer, (place, *states, weights, totals, inner, out))
+        done = _library(D, 1).triples_forward(
+            H, S, tokens.positions, ctypes.c_float(scale), *tokens.pointers(), *pointers
+        )
+        _check(done)
         ctx.tokens, ctx.scale = tokens, scale
-        ctx.save_for_backward(*states, weights, totals, out)
+        ctx.save_for_backward(*states, place, weights, totals, inner, out)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
-        *states, weights, totals, out = ctx.saved_tensors
+        *states, place, weights, totals, inner, out = ctx.saved_tensors
         H, S, D = states[0].shape
         grads = [torch.zeros_like(t) for t in states]
-        tokens, read = ctx.tokens, (*states, weights, totals, out, grad.contiguous())
+        tokens, read = ctx.tokens, (place, *states, weights, totals, inner, out, grad.contiguous())
         _library(D, 1).triples_backward(
             H, S, tokens.positions, ctypes.c_float(ctx.scale), *tokens.pointers(), *map(_pointer, (*read, *grads))
         )
@@ -166,8 +170,13 @@ def _check(done: int) -> None:
         raise ValueError("scores of different states lie too far apart for one shift in float32: use kernels='layers'")
 
 
-def _pointer(t: Tensor) -> Any:
-    return ctypes.c_void_p(t.data_ptr())
+def _pointer(t: Tensor | None) -> ctypes.c_void_p:
+    return ctypes.c_void_p(None if t is None else t.data_ptr())
+
+
+def _up(count: int) -> int:
+    """To whole blocks of keys, as the kernels keep them."""
+    return -(-count // 16) * 16
 
 
 @functools.cache

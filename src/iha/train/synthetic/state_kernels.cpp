@@ -31,7 +31,7 @@ static inline void store(float *p, const feat &a) { EACH *(lane_at *)(p + 8 * i)
 static inline feat operator+(const feat &a, const feat &b) { feat c; EACH c.x[i] = a.x[i] + b.x[i]; return c; }
 static inline feat operator*(const feat &a, const feat &b) { feat c; EACH c.x[i] = a.x[i] * b.x[i]; return c; }
 static inline feat operator*(float a, const feat &b) { feat c; EACH c.x[i] = a * b.x[i]; return c; }
-static inline void operator+=(feat &a, const feat &b) { EACH a.x[i] += b.x[i]; }
+static inline feat &operator+=(feat &a, const feat &b) { EACH a.x[i] += b.x[i]; return a; }
 static inline void add(float *p, const feat &a) { store(p, load(p) + a); }
 static inline float sum(const feat &a) {
     lane s = a.x[0];
@@ -41,21 +41,39 @@ static inline float sum(const feat &a) {
 
 static float *room(size_t floats) { return (float *)aligned_alloc(64, (floats * sizeof(float) + 63) / 64 * 64); }
 
-#define STEP (P % 4 ? 1 : 4)
-static const float TINY = 1e-30f;
+static const int BLOCK = 16;                /* keys that lie together */
+static const int STEP = P % 4 ? 1 : 4;      /* pseudo-heads at a time: their sums stay in registers */
+static const float TINY = 1e-30f;           /* a smaller total has lost digits */
+static int up(int K) { return (K + BLOCK - 1) / BLOCK * BLOCK; }
 
-/* e[j] = scale * row . keys[:, j], keys (D, K). K is cut so that a piece of e stays in the registers. */
-static void products(writes e, reads row, float scale, reads keys, int K) {
-    int j = 0;
-    for (; j + 32 <= K; j += 32) {
-        lane a[4] = {};
-        for (int d = 0; d < D; d++)
-            for (int r = 0; r < 4; r++) a[r] += scale * row[d] * *(const lane_at *)(keys + (size_t)d * K + j + 8 * r);
-        for (int r = 0; r < 4; r++) *(lane_at *)(e + j + 8 * r) = a[r];
+/* a[r] = sum over i of c(i, r) x(i), for n vectors x. */
+template <int R, class Coefficient, class Vector>
+static inline void combine(feat (&a)[R], int n, Coefficient c, Vector x) {
+    for (int r = 0; r < R; r++) a[r] = zero();
+    for (int i = 0; i < n; i++) {
+        const feat v = x(i);
+        for (int r = 0; r < R; r++) a[r] += c(i, r) * v;
     }
-    for (; j < K; j++) {
-        e[j] = 0;
-        for (int d = 0; d < D; d++) e[j] += scale * row[d] * keys[(size_t)d * K + j];
+}
+
+/* keys (K, D) as blocks (up(K) / BLOCK, D, BLOCK): whole rows of a transpose would lie a multiple of 4 KiB apart and
+   evict each other from the cache. */
+static void pack(writes to, reads keys, int K) {
+    memset(to, 0, (size_t)up(K) * D * sizeof(float));
+    for (int j = 0; j < K; j++)
+        for (int d = 0; d < D; d++) to[(size_t)(j / BLOCK * D + d) * BLOCK + j % BLOCK] = keys[(size_t)j * D + d];
+}
+
+/* e[r][j] = rows[r] . keys[j] for R rows, e (R, up(K)). */
+template <int R> static void products(writes e, const float (*rows)[D], reads packed, int K) {
+    for (int j = 0; j < up(K); j += BLOCK, packed += D * BLOCK) {
+        lane a[R][2] = {};
+        for (int d = 0; d < D; d++) {
+            const lane x = *(const lane_at *)(packed + d * BLOCK), y = *(const lane_at *)(packed + d * BLOCK + 8);
+            for (int r = 0; r < R; r++) a[r][0] += rows[r][d] * x, a[r][1] += rows[r][d] * y;
+        }
+        for (int r = 0; r < R; r++)
+            for (int i = 0; i < 2; i++) *(lane_at *)(e + (size_t)r * up(K) + j + 8 * i) = a[r][i];
     }
 }
 
@@ -65,276 +83,262 @@ static float largest(reads e, int K) {
     return top;
 }
 
-static void exponentials(writes e, reads row, float scale, reads keys, int K) {
-    products(e, row, scale, keys, K);
-    const float top = largest(e, K);
+static void exponentials(writes e, int K, float top) {
     for (int j = 0; j < K; j++) e[j] = expf(e[j] - top);
 }
 
-static void triple_exponentials(writes e, reads row, reads k1, reads k2t, float scale, int S) {
-    for (int j = 0; j < S; j++) {
-        float both[D];
-        for (int d = 0; d < D; d++) both[d] = row[d] * k1[(size_t)j * D + d];
-        products(e + (size_t)j * S, both, scale, k2t, S);
-    }
-    const float top = largest(e, S * S);
-    for (int j = 0; j < S * S; j++) e[j] = expf(e[j] - top);
-}
-
-/* Interleaved heads; with P = 1 plain heads. q, k, v (H, S, P, D), kt (H, D, S*P). Kept for the backward pass:
-   weights (H, S, P, S*P), exp of the shifted scores, and totals (F, H, P), the sum that a row is divided by. */
-extern "C" int pairs_forward(int H, int S, float scale, ints first, ints order, ints begin, ints length, ints state, reads q,
-                  reads kt, reads v, writes weights, writes totals, writes out /* (F, H, P, D) */) {
-    const int K = S * P;
-    float *__restrict__ sums = room((size_t)S * P * D), *__restrict__ ones = room((size_t)S * P);
+/* Interleaved heads; with P = 1 plain heads. q, k, v (H, S, P, D). Kept for the backward pass: weights (H, S, P,
+   up(S*P)), exp of the shifted scores, and totals (F, H, P), the sum that a row is divided by. Returns whether all
+   totals are safely above zero. */
+extern "C" int pairs_forward(int H, int S, float scale, ints first, ints order, ints begin, ints length, ints state,
+                             reads q, reads k, reads v, writes weights, writes totals, writes out /* (F, H, P, D) */) {
+    const int K = S * P, W = up(K);
+    float *__restrict__ sums = room((size_t)K * D), *__restrict__ ones = room(K), *__restrict__ keys = room((size_t)W * D);
     int in_range = 1;
-    for (int h = 0; h < H; h++)
+    for (int h = 0; h < H; h++) {
+        pack(keys, k + (size_t)h * K * D, K);
         for (int s = 0; s < S; s++) {
             if (first[s] == first[s + 1]) continue;
-            float *__restrict__ w = weights + ((size_t)h * S + s) * P * K;
-            for (int p = 0; p < P; p++)
-                exponentials(w + (size_t)p * K, q + (((size_t)h * S + s) * P + p) * D, scale, kt + (size_t)h * D * K, K);
-            /* What a key state adds to numerator and denominator: summed over its pseudo-keys once for all tokens. */
-            for (int j = 0; j < S; j++) {
-                feat values[P];
-                for (int r = 0; r < P; r++) values[r] = load(v + (((size_t)h * S + j) * P + r) * D);
-                for (int p = 0; p < P; p++) {
-                    feat a = zero();
-                    float total = 0;
-                    reads e = w + (size_t)p * K + j * P;
-                    for (int r = 0; r < P; r++) a += e[r] * values[r], total += e[r];
-                    store(sums + ((size_t)j * P + p) * D, a);
-                    ones[j * P + p] = total;
-                }
+            writes w = weights + ((size_t)h * S + s) * P * W;
+            for (int p = 0; p < P; p += STEP) {
+                float rows[STEP][D];
+                for (int r = 0; r < STEP; r++)
+                    store(rows[r], scale * load(q + (((size_t)h * S + s) * P + p + r) * D));
+                products<STEP>(w + (size_t)p * W, rows, keys, K);
             }
+            for (int p = 0; p < P; p++) exponentials(w + (size_t)p * W, K, largest(w + (size_t)p * W, K));
+            /* What a key state adds to numerator and denominator: summed over its pseudo-keys once for all tokens. */
+            for (int j = 0; j < S; j++)
+                for (int p = 0; p < P; p += STEP) {
+                    reads e = w + (size_t)p * W + j * P, x = v + ((size_t)h * S + j) * P * D;
+                    feat a[STEP];
+                    combine(a, P, [=](int i, int r) { return e[(size_t)r * W + i]; }, [=](int i) { return load(x + i * D); });
+                    for (int r = 0; r < STEP; r++) {
+                        store(sums + ((size_t)j * P + p + r) * D, a[r]);
+                        float total = 0;
+                        for (int i = 0; i < P; i++) total += e[(size_t)r * W + i];
+                        ones[j * P + p + r] = total;
+                    }
+                }
             for (int n = first[s]; n < first[s + 1]; n++) {
-                const int f = order[n], from = begin[f], to = from + length[f];
+                const int f = order[n], N = length[f];
+                ints seen = state + begin[f];
                 writes to_out = out + ((size_t)f * H + h) * P * D, to_totals = totals + ((size_t)f * H + h) * P;
                 float total[P] = {0};
-                for (int j = from; j < to; j++)
-                    for (int p = 0; p < P; p++) total[p] += ones[state[j] * P + p];
-                for (int p = 0; p < P; p += STEP) { /* as many sums at a time as there are registers */
+                for (int j = 0; j < N; j++)
+                    for (int p = 0; p < P; p++) total[p] += ones[seen[j] * P + p];
+                for (int p = 0; p < P; p += STEP) {
                     feat a[STEP];
                     for (int r = 0; r < STEP; r++) a[r] = zero();
-                    for (int j = from; j < to; j++) {
-                        reads to_add = sums + ((size_t)state[j] * P + p) * D;
-                        for (int r = 0; r < STEP; r++) a[r] += load(to_add + r * D);
-                    }
+                    for (int j = 0; j < N; j++)
+                        for (int r = 0; r < STEP; r++) a[r] += load(sums + ((size_t)seen[j] * P + p + r) * D);
                     for (int r = 0; r < STEP; r++) store(to_out + (p + r) * D, (1 / total[p + r]) * a[r]);
                 }
                 for (int p = 0; p < P; p++) in_range &= total[p] > TINY, to_totals[p] = total[p];
             }
         }
-    free(sums), free(ones);
+    }
+    free(sums), free(ones), free(keys);
     return in_range;
 }
 
-/* Gradients of q, k and v, which must come zeroed; k (H, S, P, D). */
-extern "C" void pairs_backward(int H, int S, float scale, ints first, ints order, ints begin, ints length, ints state, reads q,
-                    reads k, reads v, reads weights, reads totals, reads out, reads grad, writes dq, writes dk,
-                    writes dv) {
-    const int K = S * P;
-    float *__restrict__ sums = room((size_t)S * P * D), *__restrict__ ones = room((size_t)S * P);
-    for (int h = 0; h < H; h++)
+/* Gradients of q, k and v, which must come zeroed. */
+extern "C" void pairs_backward(int H, int S, float scale, ints first, ints order, ints begin, ints length, ints state,
+                               reads q, reads k, reads v, reads weights, reads totals, reads out, reads grad,
+                               writes dq, writes dk, writes dv) {
+    const int K = S * P, W = up(K);
+    float *__restrict__ sums = room((size_t)K * D), *__restrict__ ones = room(K), *__restrict__ values = room((size_t)W * D);
+    for (int h = 0; h < H; h++) {
+        pack(values, v + (size_t)h * K * D, K);
         for (int s = 0; s < S; s++) {
             if (first[s] == first[s + 1]) continue;
-            memset(sums, 0, (size_t)S * P * D * sizeof(float)), memset(ones, 0, (size_t)S * P * sizeof(float));
+            memset(sums, 0, (size_t)K * D * sizeof(float)), memset(ones, 0, (size_t)K * sizeof(float));
             for (int n = first[s]; n < first[s + 1]; n++) {
-                const int f = order[n], from = begin[f], to = from + length[f];
+                const int f = order[n], N = length[f];
+                ints seen = state + begin[f];
                 reads g = grad + ((size_t)f * H + h) * P * D, o = out + ((size_t)f * H + h) * P * D;
                 float one[P];
                 for (int p = 0; p < P; p += STEP) {
                     feat a[STEP];
                     for (int r = 0; r < STEP; r++) {
-                        const float inverse = 1 / totals[((size_t)f * H + h) * P + p + r];
-                        a[r] = inverse * load(g + (p + r) * D);
+                        a[r] = (1 / totals[((size_t)f * H + h) * P + p + r]) * load(g + (p + r) * D);
                         one[p + r] = -sum(a[r] * load(o + (p + r) * D));
                     }
-                    for (int j = from; j < to; j++) {
-                        writes to_add = sums + ((size_t)state[j] * P + p) * D;
-                        for (int r = 0; r < STEP; r++) add(to_add + r * D, a[r]);
-                    }
+                    for (int j = 0; j < N; j++)
+                        for (int r = 0; r < STEP; r++) add(sums + ((size_t)seen[j] * P + p + r) * D, a[r]);
                 }
-                for (int j = from; j < to; j++)
-                    for (int p = 0; p < P; p++) ones[state[j] * P + p] += one[p];
+                for (int j = 0; j < N; j++)
+                    for (int p = 0; p < P; p++) ones[seen[j] * P + p] += one[p];
             }
-            reads w = weights + ((size_t)h * S + s) * P * K;
-            reads mine = q + ((size_t)h * S + s) * P * D;
+            reads w = weights + ((size_t)h * S + s) * P * W, mine = q + ((size_t)h * S + s) * P * D;
+            writes mine_grad = dq + ((size_t)h * S + s) * P * D;
             for (int j = 0; j < S; j++) {
                 const size_t at = ((size_t)h * S + j) * P * D;
-                float scores[P][P];
-                feat values[P];
-                for (int r = 0; r < P; r++) values[r] = load(v + at + r * D);
-                for (int p = 0; p < P; p++) {
-                    const feat x = load(sums + ((size_t)j * P + p) * D);
-                    reads e = w + (size_t)p * K + j * P;
-                    for (int r = 0; r < P; r++) {
-                        scores[p][r] = e[r] * scale * (sum(x * values[r]) + ones[j * P + p]);
-                        add(dv + at + r * D, e[r] * x);
+                reads x = sums + (size_t)j * P * D, e = w + j * P;
+                float scores[P][P]; /* their gradients, [p][r] of pseudo-query p and pseudo-key r */
+#if P % 8 == 0
+                for (int i = 0; i < P; i += 8) {
+                    reads packed = values + (size_t)((j * P + i) / BLOCK * D) * BLOCK + (j * P + i) % BLOCK;
+                    for (int p = 0; p < P; p += 4) {
+                        lane a[4] = {};
+                        for (int d = 0; d < D; d++) {
+                            const lane y = *(const lane_at *)(packed + d * BLOCK);
+                            for (int r = 0; r < 4; r++) a[r] += x[(p + r) * D + d] * y;
+                        }
+                        for (int r = 0; r < 4; r++) *(lane_at *)(scores[p + r] + i) = a[r];
                     }
                 }
-                for (int r = 0; r < P; r++) {
-                    feat a = zero();
-                    for (int p = 0; p < P; p++) a += scores[p][r] * load(mine + p * D);
-                    add(dk + at + r * D, a);
-                }
-                for (int p = 0; p < P; p++) {
-                    feat a = zero();
-                    for (int r = 0; r < P; r++) a += scores[p][r] * load(k + at + r * D);
-                    add(dq + (((size_t)h * S + s) * P + p) * D, a);
+#else
+                for (int p = 0; p < P; p++)
+                    for (int r = 0; r < P; r++) scores[p][r] = sum(load(x + p * D) * load(v + at + r * D));
+#endif
+                for (int p = 0; p < P; p++)
+                    for (int r = 0; r < P; r++) scores[p][r] = (scores[p][r] + ones[j * P + p]) * scale * e[(size_t)p * W + r];
+                feat a[STEP];
+                for (int p = 0; p < P; p += STEP) {
+                    combine(a, P, [=](int i, int r) { return e[(size_t)i * W + p + r]; }, [=](int i) { return load(x + i * D); });
+                    for (int r = 0; r < STEP; r++) add(dv + at + (p + r) * D, a[r]);
+                    combine(a, P, [&](int i, int r) { return scores[i][p + r]; }, [=](int i) { return load(mine + i * D); });
+                    for (int r = 0; r < STEP; r++) add(dk + at + (p + r) * D, a[r]);
+                    combine(a, P, [&](int i, int r) { return scores[p + r][i]; }, [=](int i) { return load(k + at + i * D); });
+                    for (int r = 0; r < STEP; r++) add(mine_grad + (p + r) * D, a[r]);
                 }
             }
         }
-    free(sums), free(ones);
+    }
+    free(sums), free(ones), free(values);
 }
 
-/* Of one token: W (N x N, weights of pairs of its example's tokens) times `values` (N, D), J rows at a time. */
-#define ROWS(J)                                                                                                        \
-    feat a[J];                                                                                                         \
-    for (int r = 0; r < J; r++) a[r] = zero();                                                                         \
-    for (int k = 0; k < N; k++) {                                                                                      \
-        const feat x = load(values + (size_t)k * D);                                                                   \
-        for (int r = 0; r < J; r++) a[r] += w[(size_t)seen[j + r] * S + seen[k]] * x;                                  \
-    }
-
-/* 2-simplicial attention: q, k1, v1, v2 (H, S, D), k2t (H, D, S). Kept: weights (H, S, S, S), totals (F, H). */
+/* 2-simplicial attention: q, k1, k2, v1, v2 (H, S, D). Kept: weights (H, S, S, up(S)), totals (F, H), and, unless it
+   is null, inner: for token f from place[f] * H * D on, (H, N, D), what each first token j gathers from the second. */
 extern "C" int triples_forward(int H, int S, int positions, float scale, ints first, ints order, ints begin, ints length,
-                    ints state, reads q, reads k1, reads k2t, reads v1, reads v2, writes weights, writes totals,
-                    writes out /* (F, H, D) */) {
+                               ints state, const int64_t *place, reads q, reads k1, reads k2, reads v1, reads v2,
+                               writes weights, writes totals, writes inner, writes out /* (F, H, D) */) {
+    const int W = up(S), ids = S / positions;
     int in_range = 1;
-    float *__restrict__ values = room((size_t)positions * D), *__restrict__ rows = room(S);
+    float *__restrict__ keys = room((size_t)W * D), *__restrict__ column = room(W);
     for (int h = 0; h < H; h++) {
-        reads k1h = k1 + (size_t)h * S * D, k2h = k2t + (size_t)h * D * S;
-        reads v1h = v1 + (size_t)h * S * D, v2h = v2 + (size_t)h * S * D;
+        const size_t head = (size_t)h * S * D;
+        pack(keys, k2 + head, S);
         for (int s = 0; s < S; s++) {
             if (first[s] == first[s + 1]) continue;
-            writes w = weights + ((size_t)h * S + s) * S * S;
-            triple_exponentials(w, q + ((size_t)h * S + s) * D, k1h, k2h, scale, S);
+            writes w = weights + ((size_t)h * S + s) * S * W;
+            const feat mine = scale * load(q + head + (size_t)s * D);
+            float top = -INFINITY;
+            for (int j = 0; j < S; j += 4) {
+                const int J = S - j < 4 ? S - j : 4;
+                float rows[4][D];
+                for (int r = 0; r < J; r++) store(rows[r], mine * load(k1 + head + (size_t)(j + r) * D));
+                if (J == 4) products<4>(w + (size_t)j * W, rows, keys, S);
+                else for (int r = 0; r < J; r++) products<1>(w + (size_t)(j + r) * W, rows + r, keys, S);
+                for (int r = 0; r < J; r++) top = fmaxf(top, largest(w + (size_t)(j + r) * W, S));
+            }
+            for (int j = 0; j < S; j++) exponentials(w + (size_t)j * W, S, top);
             for (int n = first[s]; n < first[s + 1]; n++) {
                 const int f = order[n], N = length[f];
                 ints seen = state + begin[f];
-                for (int k = 0; k < N; k++) store(values + (size_t)k * D, load(v2h + (size_t)seen[k] * D));
-                feat all = zero();
-                for (int k = 0; k < S; k++) rows[k] = 0;
+                writes kept = inner ? inner + ((size_t)place[f] * H + (size_t)h * N) * D : nullptr;
+                for (int id = 0; id < ids; id++) memset(column + (size_t)id * positions, 0, N * sizeof(float));
                 for (int j = 0; j < N; j++)
-                    for (int k = 0; k < S; k++) rows[k] += w[(size_t)seen[j] * S + k];
+                    for (int id = 0; id < ids; id++) {
+                        reads row = w + (size_t)seen[j] * W + (size_t)id * positions;
+                        for (int k = 0; k < N; k++) column[(size_t)id * positions + k] += row[k];
+                    }
                 float total = 0;
-                for (int k = 0; k < N; k++) total += rows[seen[k]];
+                for (int k = 0; k < N; k++) total += column[seen[k]];
+                feat all = zero();
+                auto gather = [&](auto &a, int j) {
+                    combine(a, N, [=](int k, int r) { return w[(size_t)seen[j + r] * W + seen[k]]; },
+                            [=](int k) { return load(v2 + head + (size_t)seen[k] * D); });
+                    for (int r = 0; r < (int)(sizeof a / sizeof a[0]); r++) {
+                        all += a[r] * load(v1 + head + (size_t)seen[j + r] * D);
+                        if (kept) store(kept + (size_t)(j + r) * D, a[r]);
+                    }
+                };
                 int j = 0;
-                for (; j + 4 <= N; j += 4) {
-                    ROWS(4)
-                    for (int r = 0; r < 4; r++) all += a[r] * load(v1h + (size_t)seen[j + r] * D);
-                }
-                for (; j < N; j++) {
-                    ROWS(1)
-                    all += a[0] * load(v1h + (size_t)seen[j] * D);
-                }
+                for (feat a[6]; j + 6 <= N; j += 6) gather(a, j);
+                for (feat a[1]; j < N; j++) gather(a, j);
                 in_range &= total > TINY;
                 totals[(size_t)f * H + h] = total;
                 store(out + ((size_t)f * H + h) * D, (1 / total) * all);
             }
         }
     }
-    free(values), free(rows);
+    free(keys), free(column);
     return in_range;
 }
 
-/* Gradients of q, k1, k2, v1 and v2, which must come zeroed; k2 (H, S, D). */
-extern "C" void triples_backward(int H, int S, int positions, float scale, ints first, ints order, ints begin, ints length,
-                      ints state, reads q, reads k1, reads k2, reads v1, reads v2, reads weights, reads totals,
-                      reads out, reads grad, writes dq, writes dk1, writes dk2, writes dv1, writes dv2) {
-    const int ids = S / positions, L = (positions + 7) / 8 * 8;
-    float *__restrict__ scores = room((size_t)S * S), *__restrict__ values = room((size_t)L * D);
-    float *__restrict__ turned = room((size_t)L * D), *__restrict__ rows = room((size_t)L * D);
-    float *__restrict__ line = room(L), *__restrict__ is = room((size_t)L * ids);
+/* Gradients of q, k1, k2, v1 and v2, which must come zeroed. */
+extern "C" void triples_backward(int H, int S, int positions, float scale, ints first, ints order, ints begin,
+                                 ints length, ints state, const int64_t *place, reads q, reads k1, reads k2, reads v1,
+                                 reads v2, reads weights, reads totals, reads inner, reads out, reads grad, writes dq,
+                                 writes dk1, writes dk2, writes dv1, writes dv2) {
+    const int W = up(S), ids = S / positions, L = up(positions);
+    float *__restrict__ scores = room((size_t)S * W), *__restrict__ is = room((size_t)L * ids);
+    float *__restrict__ values = room((size_t)L * D), *__restrict__ packed = room((size_t)L * D);
+    float(*__restrict__ rows)[D] = (float(*)[D])room((size_t)(L + 4) * D);
+    float *__restrict__ lines = room((size_t)4 * L);
     for (int h = 0; h < H; h++) {
         const size_t head = (size_t)h * S * D;
         for (int s = 0; s < S; s++) {
             if (first[s] == first[s + 1]) continue;
-            reads w = weights + ((size_t)h * S + s) * S * S;
-            memset(scores, 0, (size_t)S * S * sizeof(float));
+            reads w = weights + ((size_t)h * S + s) * S * W;
+            memset(scores, 0, (size_t)S * W * sizeof(float));
             for (int n = first[s]; n < first[s + 1]; n++) {
                 const int f = order[n], N = length[f];
                 ints seen = state + begin[f];
+                reads kept = inner + ((size_t)place[f] * H + (size_t)h * N) * D;
                 const feat g = (1 / totals[(size_t)f * H + h]) * load(grad + ((size_t)f * H + h) * D);
                 const float one = -sum(g * load(out + ((size_t)f * H + h) * D));
-                memset(turned, 0, (size_t)L * D * sizeof(float)), memset(is, 0, (size_t)L * ids * sizeof(float));
+                memset(is, 0, (size_t)L * ids * sizeof(float));
                 for (int k = 0; k < N; k++) {
-                    const feat x = load(v2 + head + (size_t)seen[k] * D);
-                    store(values + (size_t)k * D, x);
-                    store(rows + (size_t)k * D, g * load(v1 + head + (size_t)seen[k] * D));
-                    for (int d = 0; d < D; d++) turned[(size_t)d * L + k] = values[(size_t)k * D + d];
+                    store(values + (size_t)k * D, load(v2 + head + (size_t)seen[k] * D));
+                    store(rows[k], g * load(v1 + head + (size_t)seen[k] * D));
+                    add(dv1 + head + (size_t)seen[k] * D, g * load(kept + (size_t)k * D));
                     is[(size_t)(seen[k] / positions) * L + k] = 1;
                 }
-                for (int j = 0; j < N; j++) { /* of the weights */
-                    reads x = rows + (size_t)j * D;
-                    for (int k = 0; k < L; k += 32) {
-                                        lane b[4];
-                        const int width = L - k < 32 ? (L - k) / 8 : 4;
-                        if (width == 4) {
-                            for (int r = 0; r < 4; r++) b[r] = one - lane{};
-                            for (int d = 0; d < D; d++)
-                                for (int r = 0; r < 4; r++)
-                                    b[r] += x[d] * *(const lane_at *)(turned + (size_t)d * L + k + 8 * r);
-                        } else {
-                            for (int r = 0; r < width; r++) b[r] = one - lane{};
-                            for (int d = 0; d < D; d++)
-                                for (int r = 0; r < width; r++)
-                                    b[r] += x[d] * *(const lane_at *)(turned + (size_t)d * L + k + 8 * r);
+                memset(rows[N], 0, 4 * sizeof rows[0]);
+                pack(packed, values, N);
+                for (int j = 0; j < N; j += 4) { /* of the weights */
+                    products<4>(lines, rows + j, packed, N);
+                    for (int r = 0; r < 4 && j + r < N; r++)
+                        for (int id = 0; id < ids; id++) { /* times 0 or 1 instead of a scattered addition */
+                            writes to = scores + (size_t)seen[j + r] * W + (size_t)id * positions;
+                            reads line = lines + (size_t)r * up(N), mask = is + (size_t)id * L;
+                            for (int k = 0; k < N; k++) to[k] += mask[k] * (line[k] + one);
                         }
-                        for (int r = 0; r < width; r++) *(lane_at *)(line + k + 8 * r) = b[r];
-                    }
-                    for (int id = 0; id < ids; id++) { /* a product with 0 or 1 instead of a scattered addition */
-                        writes to = scores + (size_t)seen[j] * S + (size_t)id * positions;
-                        for (int k = 0; k < N; k++) to[k] += is[(size_t)id * L + k] * line[k];
-                    }
                 }
-                int j = 0; /* of the values */
-                for (; j + 4 <= N; j += 4) {
-                    feat r4[4];
-                    for (int r = 0; r < 4; r++) r4[r] = load(rows + (size_t)(j + r) * D);
-                    ROWS(4)
-                    for (int r = 0; r < 4; r++) add(dv1 + head + (size_t)seen[j + r] * D, g * a[r]);
-                    for (int k = 0; k < N; k++) {
-                        feat b = load(dv2 + head + (size_t)seen[k] * D);
-                        for (int r = 0; r < 4; r++) b += w[(size_t)seen[j + r] * S + seen[k]] * r4[r];
-                        store(dv2 + head + (size_t)seen[k] * D, b);
-                    }
-                }
-                for (; j < N; j++) {
-                    const feat row = load(rows + (size_t)j * D);
-                    ROWS(1)
-                    add(dv1 + head + (size_t)seen[j] * D, g * a[0]);
-                    for (int k = 0; k < N; k++)
-                        add(dv2 + head + (size_t)seen[k] * D, w[(size_t)seen[j] * S + seen[k]] * row);
-                }
+                auto spread = [&](auto &a, int k) { /* of the second values */
+                    combine(a, N, [=](int j, int r) { return w[(size_t)seen[j] * W + seen[k + r]]; },
+                            [=](int j) { return load(rows[j]); });
+                    for (int r = 0; r < (int)(sizeof a / sizeof a[0]); r++) add(dv2 + head + (size_t)seen[k + r] * D, a[r]);
+                };
+                int k = 0;
+                for (feat a[6]; k + 6 <= N; k += 6) spread(a, k);
+                for (feat a[1]; k < N; k++) spread(a, k);
             }
             const feat mine = load(q + head + (size_t)s * D);
             feat mine_grad = zero();
-            for (int j = 0; j < S * S; j++) scores[j] *= scale * w[j];
-            for (int j = 0; j < S; j += 4) { /* through the scores, which are trilinear in q, k1 and k2 */
-                const int J = S - j < 4 ? S - j : 4;
-                feat a[4], row[4];
-                for (int r = 0; r < 4; r++) a[r] = zero();
-                for (int r = 0; r < J; r++) row[r] = mine * load(k1 + head + (size_t)(j + r) * D);
-                for (int r = J; r < 4; r++) row[r] = zero();
-                for (int k = 0; k < S; k++) {
-                    const feat y = load(k2 + head + (size_t)k * D);
-                    feat to = load(dk2 + head + (size_t)k * D);
-                    for (int r = 0; r < 4; r++) {
-                        const float score = r < J ? scores[(size_t)(j + r) * S + k] : 0;
-                        a[r] += score * y;
-                        to += score * row[r];
-                    }
-                    store(dk2 + head + (size_t)k * D, to);
-                }
-                for (int r = 0; r < J; r++) {
+            for (int j = 0; j < S; j++) /* through the scores, which are trilinear in q, k1 and k2 */
+                for (int k = 0; k < S; k++) scores[(size_t)j * W + k] *= scale * w[(size_t)j * W + k];
+            auto through = [&](auto &a, int j) {
+                combine(a, S, [=](int k, int r) { return scores[(size_t)(j + r) * W + k]; },
+                        [=](int k) { return load(k2 + head + (size_t)k * D); });
+                for (int r = 0; r < (int)(sizeof a / sizeof a[0]); r++) {
                     mine_grad += a[r] * load(k1 + head + (size_t)(j + r) * D);
                     add(dk1 + head + (size_t)(j + r) * D, a[r] * mine);
                 }
-            }
+            };
+            auto second = [&](auto &a, int k) {
+                combine(a, S, [=](int j, int r) { return scores[(size_t)j * W + k + r]; },
+                        [=](int j) { return mine * load(k1 + head + (size_t)j * D); });
+                for (int r = 0; r < (int)(sizeof a / sizeof a[0]); r++) add(dk2 + head + (size_t)(k + r) * D, a[r]);
+            };
+            int j = 0;
+            for (feat a[4]; j + 4 <= S; j += 4) through(a, j), second(a, j);
+            for (feat a[1]; j < S; j++) through(a, j), second(a, j);
             add(dq + head + (size_t)s * D, mine_grad);
         }
     }
-    free(scores), free(values), free(turned), free(rows), free(line), free(is);
+    free(scores), free(is), free(values), free(packed), free(rows), free(lines);
 }

@@ -1,0 +1,113 @@
+"""Attention over token states is the layers' attention, and the paper's model has the paper's parameter counts."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from iha.tasks import TASKS
+from iha.train.synthetic import state_attention
+from iha.train.synthetic.config import RunConfig, choose_scale, grid
+from iha.train.synthetic.model import build_attention
+from iha.train.synthetic.state_attention import Tokens, attend_states
+from iha.train.synthetic.trainer import Trainer, build_model
+
+needs_compiler = pytest.mark.skipif(state_attention.compiler() is None, reason="no C++ compiler")
+
+# Width 128, feed-forward 512 with biases, 64 places, 2 tokens, two norms, one logit, as in docs/synthetic.md.
+AROUND = 2 * 128 + 64 * 128 + (128 * 512 + 512) + (512 * 128 + 128) + 2 * 2 * 128 + (128 + 1)
+PROJECTION = 128 * 128 + 128
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "count"),
+    [
+        ("mha", AROUND + 4 * PROJECTION),  # 206 849 in the legend of the paper's 3-hop figure
+        ("iha", AROUND + 4 * PROJECTION - 3 * 128 + 4 * 8 * 8 * 8),  # 208 513
+        ("simplicial", AROUND + 6 * PROJECTION),  # "about 240 thousand"
+    ],
+)
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_papers_model_has_the_papers_parameter_counts(mechanism: str, count: int, norm: str) -> None:
+    scale = choose_scale("paper", seeds=(0,), learning_rates=(1e-3,), norms=(norm,))
+    (run,) = grid("ternary", [mechanism], scale)
+    assert sum(p.numel() for p in build_model(run).parameters()) == count
+    assert count == {"mha": 206_849, "iha": 208_513, "simplicial": 239_873}[mechanism]
+    (longer,) = grid("binary", [mechanism], scale)
+    assert sum(p.numel() for p in build_model(longer).parameters()) == count + 36 * 128  # 100 places
+
+
+def example(attention: nn.Module) -> tuple[Tensor, list[Tensor], Tensor]:
+    """Vectors of 2 x 9 states, ids of examples of three lengths, and the layer's own output on their tokens."""
+    torch.manual_seed(1)
+    x = torch.randn(18, attention.embed_dim, requires_grad=True)
+    parts = [torch.randint(2, (count, N, 1)) for count, N in ((3, 4), (1, 6), (2, 9))]
+    outputs = [attention(x[ids[..., 0] * 9 + torch.arange(ids.shape[1])]).flatten(0, 1) for ids in parts]
+    return x, parts, torch.cat(outputs)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("mechanism", "P"), [("mha", 1), ("iha", 1), ("iha", 2), ("iha", 8), ("iha", 16), ("simplicial", 1)]
+)
+@pytest.mark.parametrize("model", ["ours", "paper"])
+@pytest.mark.parametrize("head_dim", [8, 16])
+def test_states_give_the_layers_output_and_gradients(mechanism: str, P: int, model: str, head_dim: int) -> None:
+    torch.manual_seed(0)
+    attention = build_attention(mechanism, 2 * head_dim, 2, P, "random" if mechanism == "iha" else "", model)
+    x, parts, expected = example(attention)
+    out = attend_states(attention, x, Tokens.of(parts, 2, 9))
+    torch.testing.assert_close(out, expected, atol=2e-6, rtol=1e-5)
+    weight, inputs = torch.randn_like(out), [x, *attention.parameters()]
+    mine = torch.autograd.grad((out * weight).sum(), inputs)
+    theirs = torch.autograd.grad((expected * weight).sum(), inputs)
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
+
+
+@needs_compiler
+def test_scores_too_far_apart_for_one_shift_raise() -> None:
+    attention = build_attention("mha", 16, 2, 1, "", "ours")
+    x, parts, _ = example(attention)
+    x = x.detach().clone()
+    parts = [torch.zeros_like(ids) for ids in parts]
+    x[9:] *= 1e4  # states of the other token, in no example
+    with pytest.raises(ValueError, match="too far apart"):
+        attend_states(attention, x, Tokens.of(parts, 2, 9))
+
+
+@needs_compiler
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("mechanism", ["mha", "iha", "simplicial"])
+def test_training_by_states_is_training_by_layers(mechanism: str, norm: str) -> None:
+    config = RunConfig(
+        "ternary", mechanism, (3, 4), 64, 16, 16, width=32, num_heads=2, num_pseudo_heads=1, init="", batch_size=16,
+        model="paper", norm=norm,
+    )  # fmt: skip
+    if mechanism == "iha":
+        config = replace(config, num_pseudo_heads=2, init="one_hot")
+    losses = {}
+    for kernels in ("layers", "states"):
+        run = Trainer(config, kernels)
+        run.run_epoch(lambda: None)
+        assert run.record()["kernels"] == kernels
+        losses[kernels] = [run.history[0][key] for key in ("train_loss", "validation_loss", "test_loss")]
+    assert losses["states"] == pytest.approx(losses["layers"], rel=1e-5)
+
+
+def test_states_are_refused_where_they_do_not_fit() -> None:
+    config = RunConfig("ternary", "talking_heads", (3,), 8, 8, 8, 16, 2, 1, "", model="paper")
+    with pytest.raises(ValueError, match="does not fit talking_heads"):
+        Trainer(config, "states")
+    with pytest.raises(ValueError, match="kernels must be one of"):
+        Trainer(config, "fast")
+    assert Trainer(replace(config, positions="2d")).kernels == "layers"
+    assert TASKS["retrieval"].vocabularies != (2,)
+
+
+def test_without_a_compiler_layers_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    config = RunConfig("ternary", "mha", (3,), 8, 8, 8, 16, 2, 1, "")
+    assert Trainer(config).kernels == "layers"

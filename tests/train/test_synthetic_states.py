@@ -49,10 +49,17 @@ def example(attention: nn.Module) -> tuple[Tensor, list[Tensor], Tensor]:
 
 @needs_compiler
 @pytest.mark.parametrize(
-    ("mechanism", "P"), [("mha", 1), ("iha", 1), ("iha", 2), ("iha", 8), ("iha", 16), ("simplicial", 1)]
+    ("mechanism", "P", "model", "head_dim"),
+    [
+        ("mha", 1, "paper", 16),
+        ("mha", 1, "ours", 8),
+        ("iha", 1, "paper", 16),
+        ("iha", 2, "ours", 8),
+        ("iha", 8, "paper", 16),
+        ("simplicial", 1, "paper", 16),
+        ("simplicial", 1, "ours", 8),
+    ],
 )
-@pytest.mark.parametrize("model", ["ours", "paper"])
-@pytest.mark.parametrize("head_dim", [8, 16])
 def test_states_give_the_layers_output_and_gradients(mechanism: str, P: int, model: str, head_dim: int) -> None:
     torch.manual_seed(0)
     attention = build_attention(mechanism, 2 * head_dim, 2, P, "random" if mechanism == "iha" else "", model)

@@ -195,7 +195,10 @@ def _library(D: int, P: int) -> ctypes.CDLL:
         with tempfile.TemporaryDirectory(dir=cache) as room:
             made = Path(room) / "kernels.o", Path(room) / "kernels.so"
             # Linked without -ffast-math, which would switch off denormal numbers in the whole process.
-            for command in ([*flags, "-c", str(_SOURCE), "-o", str(made[0])], ["-shared", str(made[0]), "-o", str(made[1]), "-lm"]):
+            for command in (
+                [*flags, "-c", str(_SOURCE), "-o", str(made[0])],
+                ["-shared", str(made[0]), "-o", str(made[1]), "-lm"],
+            ):
                 found = subprocess.run([cc, *command], capture_output=True, text=True)
                 if found.returncode:
                     raise ValueError(f"{cc} cannot compile {_SOURCE.name}: {found.stderr.strip()[-400:]}")

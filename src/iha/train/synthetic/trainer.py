@@ -56,7 +56,9 @@ class Trainer:
         if kernels not in KERNELS:
             raise ValueError(f"kernels must be one of {', '.join(KERNELS)}; got {kernels!r}")
         if kernels == "states" and not self.model.has_states():
-            raise ValueError(f"kernels='states' does not fit {config.mechanism} with {config.positions} on {config.task}")
+            raise ValueError(
+                f"kernels='states' does not fit {config.mechanism} with {config.positions} on {config.task}"
+            )
         by_states = kernels == "states" or (kernels == "auto" and self.model.has_states() and compiler() is not None)
         self.kernels = "states" if by_states else "layers"
         self.optimiser = build_optimiser(self.model, config)

@@ -9,7 +9,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "paper-errata.md"
 
 
 def page() -> str:
-    return markdown([entry.as_json() for entry in errata().values()], dict(HEADINGS))
+    return markdown([entry.as_json() for entry in errata().values()])
 
 
 def test_the_document_is_up_to_date() -> None:

@@ -1,15 +1,13 @@
 """The training runs: data, counts, floors; the results themselves are reported, not tested."""
 
-import json
 import math
 
 import pytest
 import torch
 
-from iha.theory import verify
 from iha.theory.cpm3 import brute_force
 from iha.theory.filter_bound import operator_residual
-from iha.theory.learned import CPM3, Experiment, counts, plan, ring
+from iha.theory.learned import CPM3, Experiment, counts, learn, plan, ring
 from iha.theory.learned_models import CountModel, FilterModel
 from iha.theory.polynomial_filters import ceil_sqrt
 
@@ -67,15 +65,11 @@ def test_training_helps_and_respects_the_floor() -> None:
     assert all(floor - 0.03 < e < floor + 0.06 for e in errors)  # a sample of inputs may be a little kind
 
 
-def test_learn_writes_json_and_a_picture(tmp_path) -> None:
+def test_the_record_has_four_seeds_of_every_experiment() -> None:
     experiments = [Experiment("filters", kind, 1, 4, steps=2) for kind in ("IHA", "MHA")]
     experiments.append(Experiment("cpm3", "MHA", 1, 4, steps=2))
-    seen = []
-    runs = verify.learn(verify.Settings(), tmp_path, lambda *what: seen.append(what), experiments)
-    written = json.loads((tmp_path / "learned.json").read_text())
-    assert [r["kind"] for r in written["runs"]] == ["IHA"] * 4 + ["MHA"] * 8
-    assert written["command"] == "iha verify --train"
-    assert len(runs) == 12
-    assert seen[-1][1:] == (3, 3)
-    pytest.importorskip("matplotlib")
-    assert (tmp_path / "learned.png").stat().st_size > 1000
+    record = learn(3, "iha verify --train --seed 3", experiments=experiments)
+    assert (record.kind, record.seed, len(record.config["experiments"])) == ("learned", 3, 3)
+    assert [(run["kind"], run["seed"]) for run in record.results] == [
+        (kind, seed) for kind in ("IHA", "MHA", "MHA") for seed in (3, 4, 5, 6)
+    ]

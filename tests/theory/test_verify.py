@@ -1,15 +1,16 @@
-"""`iha.theory.verify`: all claims, what is written, what is refused."""
+"""All claims, what is recorded, what is refused."""
 
-import json
+from contextlib import contextmanager
 
 import pytest
 
+from iha.records import read_record, write_record
 from iha.theory import verify
 from iha.theory.claims import holds
 
 
 def test_every_claim_passes_and_every_erratum_is_there() -> None:
-    claims = verify.collect(verify.Settings())
+    claims = verify.run(verify.Settings())
     assert verify.failures(claims) == []
     assert {claim.theorem for claim in claims} == set(verify.CHECKS)
     errata = {claim.erratum for claim in claims if claim.erratum}
@@ -19,7 +20,7 @@ def test_every_claim_passes_and_every_erratum_is_there() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_claim_depends_on_the_seed(seed) -> None:
-    assert verify.failures(verify.collect(verify.Settings(seed=seed))) == []
+    assert verify.failures(verify.run(verify.Settings(seed=seed))) == []
 
 
 @pytest.mark.parametrize(
@@ -41,41 +42,42 @@ def test_settings_are_refused_before_anything_runs(arguments, message) -> None:
 
 
 def test_one_check_at_a_chosen_size() -> None:
-    claims = verify.collect(verify.Settings(only="cpm3", n_max=25))
+    claims = verify.run(verify.Settings(only="cpm3", n_max=25))
     assert verify.failures(claims) == []
     assert any("N_max = 25" in claim.checked for claim in claims)
     assert {claim.theorem for claim in claims} == {"cpm3"}
 
 
-def test_results_are_plain_json_without_paths(tmp_path) -> None:
-    settings = verify.Settings(only="flops")
-    claims = [*verify.collect(settings), holds("flops", "c", "w", "x", error=float("inf"), tolerance=0.0)]
-    verify.write(tmp_path / "deep" / "verify.json", verify.results(settings, claims, 0.0))
-    written = json.loads((tmp_path / "deep" / "verify.json").read_text())
-    assert written["command"] == "iha verify --only flops"
-    assert written["failed"] == 1
-    assert written["claims"][-1]["verdict"] == "FAILS"
-    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["verify.json"]  # no half-written file is left
-    assert "processor" in written["machine"]
+def test_the_record_survives_its_file(tmp_path, monkeypatch) -> None:
+    infinite = holds("flops", "c", "w", "x", error=float("inf"), tolerance=0.0)
+    monkeypatch.setitem(verify.CHECKS, "flops", lambda settings: iter([infinite]))
+    record = verify.verify(verify.Settings(only="flops"), "iha verify --only flops")
+    write_record(tmp_path / "verify.json", record)
+    written = read_record(tmp_path / "verify.json", "verify")
+    assert written.command == "iha verify --only flops"
+    assert written.config["only"] == "flops"
+    assert written.results["failed"] == 1
+    assert [claim["verdict"] for claim in written.results["claims"]] == ["FAILS"]
+    assert written.results["claims"][0]["error"] == "inf"
+    assert len(written.results["errata"]) == 28
+    assert written.results["gallery"] == {}
 
 
 def test_progress_is_reported() -> None:
-    seen = []
-    verify.collect(verify.Settings(only="tables"), lambda what, done, total: seen.append((what, done, total)))
-    assert seen[0] == ("tables …", 0, 1)
-    assert len(seen) > 2
+    class Heard:
+        def __init__(self) -> None:
+            self.steps, self.notes = 0.0, []
 
+        @contextmanager
+        def task(self, description, total=None, done=0):
+            self.total = total
+            yield self
 
-def test_pictures(tmp_path) -> None:
-    pytest.importorskip("matplotlib")
-    assert verify.pictures(tmp_path, ("patterns", "strictness", "cpm3", "polynomial")) == f"10 pictures in {tmp_path}"
-    for path in tmp_path.iterdir():
-        start = path.read_bytes()[:5]
-        assert start == (b"\x89PNG\r" if path.suffix == ".png" else b"<?xml"), path.name
-    assert verify.pictures(tmp_path, ("tables",)) == f"0 pictures in {tmp_path}"
+        def advance(self, steps=1, note=None) -> None:
+            self.steps += steps
+            self.notes += [note] if note else []
 
-
-def test_without_matplotlib_there_are_no_pictures_and_no_failure(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(verify, "find_spec", lambda name: None)
-    assert verify.pictures(tmp_path, ("patterns",)).startswith("no pictures: matplotlib is not installed")
-    assert list(tmp_path.iterdir()) == []
+    heard = Heard()
+    claims = verify.run(verify.Settings(only="tables"), heard)
+    assert heard.steps == heard.total == 1
+    assert heard.notes == [f"tables: {claim.claim}" for claim in claims]

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from textwrap import fill
 from typing import Any
 
+from iha.theory.errata import CLASSES, HEADINGS
+
 _INTRODUCTION = """\
 # Errata of the paper
 
@@ -24,14 +26,14 @@ Tests are in `tests/theory/`; `test_x.py::test_y` below means `tests/theory/test
 """
 
 
-def markdown(errata: Iterable[dict[str, Any]], headings: dict[str, str]) -> str:
+def markdown(errata: Iterable[dict[str, Any]]) -> str:
     """From the entries of a verify record."""
     entries = list(errata)
-    classes = {kind: [e for e in entries if e["kind"] == kind] for kind in headings}
-    counts = ", ".join(f"{len(found)} {headings[kind]}" for kind, found in classes.items())
+    classes = {kind: [e for e in entries if e["kind"] == kind] for kind in CLASSES}
+    counts = ", ".join(f"{len(found)} {HEADINGS[kind]}" for kind, found in classes.items())
     parts = [_reflowed(_INTRODUCTION.format(counts=counts))]
     for kind, found in classes.items():
-        parts.append(f"## {headings[kind][0].upper()}{headings[kind][1:]}: {len(found)}")
+        parts.append(f"## {HEADINGS[kind][0].upper()}{HEADINGS[kind][1:]}: {len(found)}")
         parts += [_entry(entry) for entry in found]
     return "\n\n".join(parts) + "\n"
 

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
+from iha.records import Progress, Record, silent
 from iha.theory.cpm3 import Task
 from iha.theory.learned_models import CountModel, FilterModel
 from iha.theory.polynomial_filters import ceil_sqrt, filter_bank
@@ -51,7 +52,7 @@ Batch = Callable[[torch.Generator, int], tuple[Tensor, Tensor]]  # (generator, s
 def train(
     models: list[nn.Module], seeds: list[int], batch: Batch, loss: Loss, steps: int, lr: float
 ) -> dict[str, Tensor]:
-    """Train one model a seed, all at once (vmap): they share the steps, not the data nor a gradient.
+    """Train one model per seed, all at once (vmap): they share the steps, not the data nor a gradient.
 
     AdamW, warm-up over a twentieth, cosine decay to nothing, each model's gradient clipped to norm 1.
     Returns the trained parameters, stacked over the seeds.
@@ -160,6 +161,13 @@ class Experiment:
         return models, batch, cross_entropy, share_wrong, 3e-3
 
 
+def learn(seed: int, command: str, progress: Progress = silent, experiments: list[Experiment] | None = None) -> Record:
+    """Four seeds of every experiment."""
+    experiments = plan() if experiments is None else experiments
+    record = Record.new("learned", command=command, config={"experiments": list(map(asdict, experiments))}, seed=seed)
+    return record.finished([run.as_json() for run in train_all(experiments, [seed + i for i in range(4)], progress)])
+
+
 def counts(x: Tensor, task: Task) -> Tensor:
     """Brute force over a batch: (B, N) -> (B, N)."""
     total = x[:, :, None, None] + task.G * x[:, None, :, None] + x[:, None, None, :]
@@ -180,8 +188,8 @@ def plan(k_values: tuple[int, ...] = (4, 9), n: int = 8, steps: dict[str, int] |
     return rows
 
 
-def train_all(experiments: list[Experiment], seeds: list[int], bar: Callable[[str, int, int], None]) -> list[Run]:
-    """All experiments, one process a core: they are small and independent."""
+def train_all(experiments: list[Experiment], seeds: list[int], progress: Progress = silent) -> list[Run]:
+    """All experiments, one process per core: they are small and independent."""
     workers = max(1, min(os.cpu_count() or 1, len(experiments)))
     runs: list[list[Run]] = [[] for _ in experiments]
     with ProcessPoolExecutor(
@@ -190,7 +198,8 @@ def train_all(experiments: list[Experiment], seeds: list[int], bar: Callable[[st
         # The long ones first, so that no core waits at the end.
         order = sorted(range(len(experiments)), key=lambda i: -experiments[i].heads)
         pending = {pool.submit(experiments[i].run, seeds): i for i in order}
-        for done, future in enumerate(as_completed(pending)):
-            runs[pending[future]] = future.result()
-            bar("training: " + experiments[pending[future]].name(), done + 1, len(experiments))
+        with progress.task("training", total=len(experiments)) as task:
+            for future in as_completed(pending):
+                runs[pending[future]] = future.result()
+                task.advance(1, note=experiments[pending[future]].name())
     return [run for group in runs for run in group]

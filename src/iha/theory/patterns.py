@@ -15,7 +15,7 @@ from iha.ops.interleaved import interleaved_head_attention
 from iha.theory.claims import MACHINE, Claim, holds, largest_error, refuted
 from iha.theory.layer import Operator, select_pseudo_head
 
-WHERE = "section 1, section 4 (“up to P² attention patterns per head”)"
+WHERE = "sections 1 and 4"
 
 
 def attention_maps(

@@ -1,15 +1,10 @@
-"""All claims, one after the other, and what is written about them."""
+"""All claims, one after the other, as a record."""
 
-import json
-import shlex
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Protocol
+from dataclasses import asdict, dataclass
 
-from iha.records.host import describe_machine, require_bytes
+from iha.records import Progress, Record, silent
+from iha.records.host import require_bytes
 from iha.theory import (
     cpm3,
     cpm3_claims,
@@ -22,7 +17,8 @@ from iha.theory import (
     superset,
 )
 from iha.theory.claims import Claim
-from iha.theory.learned import Experiment, Run, plan, train_all
+from iha.theory.errata import errata
+from iha.theory.gallery import gallery
 
 
 @dataclass(frozen=True)
@@ -57,17 +53,6 @@ class Settings:
     def names(self) -> tuple[str, ...]:
         return tuple(CHECKS) if self.only is None else (self.only,)
 
-    def command(self, train: bool = False) -> str:
-        parts = ["iha", "verify"]
-        for flag, value in (
-            ("--only", self.only),
-            ("--n-max", self.n_max),
-            ("--k", self.k),
-            ("--seed", self.seed or None),
-        ):
-            parts += [] if value is None else [flag, str(value)]
-        return shlex.join(parts + (["--train"] if train else []))
-
 
 CHECKS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
     "superset": lambda s: superset.check(s.seed),
@@ -81,30 +66,15 @@ CHECKS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
 }
 
 
-class Bar(Protocol):
-    """Told what is being done, and how far it is."""
-
-    def __call__(self, what: str, done: int, total: int) -> None: ...
-
-
-def silent(what: str, done: int, total: int) -> None:
-    pass
-
-
-def run(settings: Settings) -> Iterator[Claim]:
-    """Claims as they are decided."""
-    for name in settings.names():
-        yield from CHECKS[name](settings)
-
-
-def collect(settings: Settings, bar: Bar = silent) -> list[Claim]:
+def run(settings: Settings, progress: Progress = silent) -> list[Claim]:
+    """Every claim that the settings ask for, decided."""
     claims = []
-    names = settings.names()
-    for done, name in enumerate(names):
-        bar(f"{name} …", done, len(names))
-        for claim in CHECKS[name](settings):
-            claims.append(claim)
-            bar(f"{name}: {claim.claim}", done, len(names))
+    with progress.task("checking", total=len(settings.names())) as task:
+        for name in settings.names():
+            for claim in CHECKS[name](settings):
+                claims.append(claim)
+                task.advance(0, note=f"{name}: {claim.claim}")
+            task.advance(1)
     return claims
 
 
@@ -112,50 +82,14 @@ def failures(claims: list[Claim]) -> list[Claim]:
     return [claim for claim in claims if not claim.passed]
 
 
-def write(path: Path, content: dict) -> None:
-    """JSON, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    unfinished.replace(path)
-
-
-def results(settings: Settings, claims: list[Claim], started: float) -> dict:
-    return {
-        "command": settings.command(),
-        "seed": settings.seed,
-        "seconds": round(time.perf_counter() - started, 1),
-        "machine": describe_machine(),
+def verify(settings: Settings, command: str, progress: Progress = silent) -> Record:
+    """The claims, the errata they refer to, and the numbers of the pictures."""
+    record = Record.new("verify", command=command, config=asdict(settings), seed=settings.seed)
+    claims = run(settings, progress)
+    results = {
         "failed": len(failures(claims)),
         "claims": [claim.as_json() for claim in claims],
+        "errata": [entry.as_json() for entry in errata().values()],
+        "gallery": gallery(settings.names(), progress),
     }
-
-
-def pictures(out: Path, names: tuple[str, ...], bar: Bar = silent) -> str:
-    """Draw, and say in a sentence what was drawn. The checks do without matplotlib, so its absence is no failure."""
-    if find_spec("matplotlib") is None:
-        return "no pictures: matplotlib is not installed (pip install 'iha[report]')"
-    from iha.theory.pictures import draw
-
-    paths = draw(out, names, bar)
-    return f"{len(paths)} pictures in {out}"
-
-
-def learn(settings: Settings, out: Path, bar: Bar = silent, experiments: list[Experiment] | None = None) -> list[Run]:
-    """Train, write learned.json and draw it."""
-    started = time.perf_counter()
-    experiments = plan() if experiments is None else experiments
-    runs = train_all(experiments, [settings.seed + i for i in range(4)], bar)
-    content = {
-        "command": settings.command(train=True),
-        "seed": settings.seed,
-        "seconds": round(time.perf_counter() - started, 1),
-        "machine": describe_machine(),
-        "runs": [r.as_json() for r in runs],
-    }
-    write(out / "learned.json", content)
-    if find_spec("matplotlib") is not None:
-        from iha.theory.learned_pictures import draw_learned
-
-        draw_learned(out, runs)
-    return runs
+    return record.finished(results)

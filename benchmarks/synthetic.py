@@ -3,7 +3,6 @@
 python benchmarks/synthetic.py results/synthetic/speed/speed.json
 """
 
-import json
 import multiprocessing
 import os
 import sys
@@ -16,7 +15,7 @@ from unittest import mock
 
 import torch
 
-from iha.records.host import describe_machine
+from iha.records import Record, output_directory, write_record
 from iha.train.synthetic.config import RunConfig
 from iha.train.synthetic.sweep import ALLOCATOR
 from iha.train.synthetic.trainer import Trainer
@@ -67,6 +66,7 @@ def fresh(*jobs: tuple, allocator: bool = True) -> list[float]:
 
 def main(path: Path) -> None:
     torch.set_num_threads(1)
+    record = Record.new("synthetic-speed", command="python benchmarks/synthetic.py", config={}, seed=0)
     costs = {
         scale: {
             f"{m} H{H}" + (f" P{P}" if P > 1 else ""): fresh((config_of(scale, m, H, P),))[0] for m, H, P in VARIANTS
@@ -85,15 +85,12 @@ def main(path: Path) -> None:
     threads = {}
     for name, config in (("mha H8", mha), ("iha H8 P8", iha)):
         (alone,), pair = fresh((config, 2)), fresh((config, 1), (config, 1))
-        # Examples a second: of one run on two threads, and of two runs on one thread each, together.
+        # Examples per second: of one run on two threads, and of two runs on one thread each, together.
         threads[name] = {"one run, two threads": 1e3 / alone, "two runs, one thread each": sum(1e3 / ms for ms in pair)}
-    result = {
-        "command": "python benchmarks/synthetic.py", "machine": describe_machine(), "ms_per_example": costs,
-        "gains_ms_per_example": gains, "threads_examples_per_second": threads,
-    }  # fmt: skip
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result, indent=1))
+    results = {"ms_per_example": costs, "gains_ms_per_example": gains, "threads_examples_per_second": threads}
+    output_directory(path.parent)
+    write_record(path, record.finished(results))
+    print(path.read_text())
 
 
 if __name__ == "__main__":

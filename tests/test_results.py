@@ -1,0 +1,25 @@
+"""The committed results are records that today's code reads."""
+
+from pathlib import Path
+
+import pytest
+
+from iha.records import read_record
+
+RESULTS = Path(__file__).parent.parent / "results"
+KINDS = {
+    "attention/attention.json": "attention-bench",
+    "model/cpu-2048.json": "model-bench",
+    "model/cpu-2048-compiled.json": "model-bench",
+    "theory/learned.json": "learned",
+    "theory/verify.json": "verify",
+    "synthetic/speed/speed.json": "synthetic-speed",
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_result_is_a_record_of_its_kind(name) -> None:
+    record = read_record(RESULTS / name, KINDS[name])
+    assert record.command.startswith(("iha ", "python benchmarks/"))
+    assert record.machine["processor"]
+    assert record.results

@@ -21,7 +21,7 @@ from iha.train.flops import peak_flops, training_flops
 from iha.train.metrics import Metrics
 from iha.train.objective import Objective
 from iha.train.optimise import build_optimiser, set_rate
-from iha.train.parallel import Processes, check_layout, parallelise, processes
+from iha.train.parallel import Processes, check_layout, evaluating, parallelise, processes
 from iha.train.prepare import TOKENIZER, prepare
 from iha.train.recipe import Recipe, check_continues
 from iha.train.step import gradient, update
@@ -186,19 +186,16 @@ class _Run:
 
     def _validate(self, metrics: Metrics | None) -> dict[str, float]:
         recipe = self.recipe
-        losses = validation_losses(
-            self.objective, self.corpus, self.group,
-            sequences=recipe.validation.sequences, micro_batch=recipe.parallel.micro_batch,
-        )  # fmt: skip
+        sizes = {"sequences": recipe.validation.sequences, "micro_batch": recipe.parallel.micro_batch}
+        with evaluating(self.objective):
+            losses = validation_losses(self.objective, self.corpus, self.group, **sizes)
         if metrics is not None and losses:
             metrics.write(self.step, {f"validation/{name}": loss for name, loss in losses.items()})
         return losses
 
     def _evaluate(self, evaluation: Evaluation, metrics: Metrics | None) -> dict[str, float]:
-        self.objective.eval()
-        with torch.no_grad():
+        with evaluating(self.objective):
             values = evaluation.measure(self.objective.model, self.step)
-        self.objective.train()
         if metrics is not None:
             metrics.write(self.step, {f"{evaluation.name}/{name}": value for name, value in values.items()})
         return values

@@ -120,5 +120,15 @@ def parallelise(objective: Objective, settings: Parallel, world: int, device: st
     return objective
 
 
-def is_sharded(objective: Objective) -> bool:
-    return isinstance(objective, FSDPModule)
+@contextmanager
+def evaluating(objective: Objective) -> Iterator[None]:
+    """Without gradients, in evaluation mode. FSDP2 reshards the root in the backward pass, so here it must be told."""
+    objective.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        objective.train()
+        for module in objective.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()

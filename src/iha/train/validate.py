@@ -8,13 +8,11 @@ from iha.train.packing import IGNORED
 from iha.train.parallel import Processes
 
 
-@torch.no_grad()
 def validation_losses(
     objective: Objective, corpus: Corpus, processes: Processes, *, sequences: int, micro_batch: int
 ) -> dict[str, float]:
     """Mean loss per target of each source's first held-out sequences; sources without any are left out."""
     losses = {}
-    objective.eval()
     for name in corpus.sources["validation"]:
         numbers = corpus.validation(name, sequences)
         total = targets = 0.0
@@ -30,5 +28,4 @@ def validation_losses(
         total, targets = processes.sum(total, targets)
         if targets:
             losses[name] = total / targets
-    objective.train()
     return losses

@@ -9,13 +9,14 @@ MINUTES ?= 10
 # This keeps oneDNN below AMX; set the variable yourself to choose otherwise.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_FP16
 
-.PHONY: help install test test-all fuzz lint format reproduce bench docs clean
+.PHONY: help install test test-all fuzz soak lint format reproduce bench docs clean
 
 help:
 	@echo "make install    a virtual environment in $(VENV), everything pinned by constraints.txt"
 	@echo "make test       the test suite (under 15 minutes on two cores)"
 	@echo "make test-all   the slow tests too"
 	@echo "make fuzz       the hypothesis tests with new examples for MINUTES=$(MINUTES); prints what was tried"
+	@echo "make soak       training runs killed at random moments for MINUTES=$(MINUTES); prints what was survived"
 	@echo "make lint       ruff, mypy, codespell"
 	@echo "make reproduce  what the paper claims, checked; results in $(OUT)/"
 	@echo "make docs       the documentation site, in $(OUT)/site"
@@ -37,6 +38,9 @@ test-all: install
 
 fuzz: install
 	HYPOTHESIS_PROFILE=fuzz PYTHONPATH=tests $(BIN)/python -m pytest -q -p fuzzing --fuzz-minutes $(MINUTES) $(TESTS)
+
+soak: install
+	$(BIN)/python tests/train/soak.py --minutes $(MINUTES) --out $(OUT)/soak.json
 
 lint: install
 	$(BIN)/ruff check .

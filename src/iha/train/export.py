@@ -1,5 +1,6 @@
 """A run's checkpoint as a Hugging Face directory: weights, configuration, tokenizer, chat template."""
 
+import warnings
 from pathlib import Path
 
 import torch
@@ -52,7 +53,9 @@ def checkpoint_tensors(path: Path, prefix: str = "") -> dict[str, Tensor]:
         for name, entry in saved.items()
         if name.startswith(prefix)
     }
-    dcp.load(tensors, storage_reader=reader, no_dist=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that it loads in a single process, which is what is asked for
+        dcp.load(tensors, storage_reader=reader, no_dist=True)
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
 
 

@@ -34,10 +34,17 @@ def tiny(directory: Path, *overrides: str) -> Recipe:
     return read_recipe(path, overrides)
 
 
-def start(recipe: Recipe, run: Path, world: int = 1, slow_save: float = 0.0) -> list:
-    """The run on so many processes. Their output is in `run`.rank0.txt and so on."""
-    port = _free_port()
-    shared = (world, port, slow_save)
+def start(
+    recipe: Recipe,
+    run: Path,
+    world: int = 1,
+    *,
+    slow_save: float = 0.0,  # seconds that every part of a save takes longer
+    stop_at: int | None = None,  # every process gets SIGTERM after this step
+    output: Path | None = None,  # directory of the processes' output, `run.rank0.txt` and so on; beside the run
+) -> list:
+    """The run on so many processes."""
+    shared = (world, _free_port(), slow_save, stop_at, output or run.parent)
     workers = [_server.Process(target=_worker, args=(recipe, run, rank, *shared)) for rank in range(world)]
     for worker in workers:
         worker.start()
@@ -83,8 +90,10 @@ def weights(run: Path, prefix: str = ""):
     return checkpoint_tensors(sorted((run / "checkpoints").glob("step-*"))[-1], prefix)
 
 
-def _worker(recipe: Recipe, run: Path, rank: int, world: int, port: int, slow_save: float) -> None:
-    out = run.with_name(f"{run.name}.rank{rank}.txt").open("a", buffering=1)
+def _worker(
+    recipe: Recipe, run: Path, rank: int, world: int, port: int, slow_save: float, stop_at: int | None, output: Path
+) -> None:
+    out = (output / f"{run.name}.rank{rank}.txt").open("a", buffering=1)
     os.dup2(out.fileno(), 1)
     os.dup2(out.fileno(), 2)
     sys.stdout, sys.stderr = os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)
@@ -93,7 +102,7 @@ def _worker(recipe: Recipe, run: Path, rank: int, world: int, port: int, slow_sa
     import torch
 
     from iha.train import checkpoints
-    from iha.train.loop import train
+    from iha.train.loop import Evaluation, train
 
     torch.set_num_threads(1)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
@@ -103,8 +112,14 @@ def _worker(recipe: Recipe, run: Path, rank: int, world: int, port: int, slow_sa
         )
     if slow_save:
         _stretch(checkpoints, slow_save)
+
+    def stop(model, step: int) -> dict[str, float]:
+        if step == stop_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return {}
+
     try:
-        outcome = train(recipe, run)
+        outcome = train(recipe, run, evaluations=[Evaluation("stop", 1, stop)] if stop_at else [])
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         os._exit(2)

@@ -4,8 +4,8 @@
 
 Every round is one run of a tiny model on one or two processes, ended by SIGKILL (sometimes of one process only) or
 SIGTERM at random moments, with saves stretched so that many kills fall into one, and its newest checkpoint sometimes
-truncated or changed. When the round's kills are used up it may finish, and all its tensors must be bit by bit those of a
-run that nobody disturbed. The loss of every step must be there once.
+truncated or changed. When the round's kills are used up it may finish, and all its tensors must be bit by bit those of
+a run that nobody disturbed. The loss of every step must be there once.
 """
 
 import argparse

@@ -9,7 +9,7 @@ from iha.ops import reference
 
 SMALL = bench.Settings(
     tokens=64, heads=2, head_dim=8, pseudo_heads=(2, 1), repeats=3, lengths=(32, 64), longest_sdpa=32, growth_window=8,
-    mechanism_tokens=32,
+    mechanism_tokens=32, decoding_window=8,
 )  # fmt: skip
 
 
@@ -67,13 +67,14 @@ def test_the_record_is_complete():
     # Local and dense for both P, global for the smaller one only; forward and backward of each.
     assert len(record.results["comparisons"]) == 2 * (2 * 2 + 1)
     assert len(record.results["growth"]) == 2 * 2 * 2
+    assert len(record.results["decoding"]) == 2 * 2
     assert all(len(row["ratios"]) == 3 for row in record.results["mechanisms"])
     assert set(record.results["quiet"]) == {"load_before", "load_after", "largest_spread", "warnings"}
 
 
 def test_a_quick_bench_is_the_comparisons_alone():
     parts = [part for _, part, _ in bench._measurements(bench.replace(SMALL, quick=True))]
-    assert set(parts) == {"comparisons", "memory"}
+    assert set(parts) == {"comparisons", "memory", "decoding"}
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,9 @@ def test_inputs_embeds_and_bad_inputs() -> None:
 def test_tied_weights_are_one() -> None:
     model = tiny_model(tie_word_embeddings=True)
     assert model.lm_head.weight is model.model.embed_tokens.weight
-    assert tiny_model().lm_head.weight is not None
+    untied = tiny_model()
+    assert untied.lm_head.weight is not untied.model.embed_tokens.weight
+    assert not torch.equal(untied.lm_head.weight, untied.model.embed_tokens.weight)
 
 
 def test_the_papers_model_on_the_meta_device() -> None:

@@ -29,20 +29,25 @@ def attention(warnings: list[str] | None = None, growth: bool = True) -> Record:
          "seconds_sdpa": 1e-9 * N * N if N < 2048 else None}
         for N in (512, 1024, 2048) for P in (2, 4) for direction in ("forward", "forward + backward")
     ]  # fmt: skip
+    decoding = {
+        "num_pseudo_heads": 2, "window": 8, "num_cached": 64, "seconds_per_token": 3e-4,
+        "seconds_per_token_multihead": 2e-4, "ratio": 1.5, "ratios": [1.4, 1.5, 1.6], "spread": 0.143,
+    }  # fmt: skip
     results = {
         "comparisons": [comparison], "memory": [memory], "growth": points if growth else [], "mechanisms": [],
-        "quiet": {**QUIET, "warnings": warnings or []},
+        "decoding": [decoding], "quiet": {**QUIET, "warnings": warnings or []},
     }  # fmt: skip
     return record("attention-bench", results, tokens=64, heads=2, head_dim=8, repeats=9)
 
 
 def test_times_ratios_and_what_is_missing() -> None:
-    compared, memory, growth = attention_tables(attention())
+    compared, memory, growth, decoding = attention_tables(attention())
+    assert decoding.rows == [["2", "8", "300", "200", "1.50", "14%"]]
     assert compared.rows == [["local IHA", "SDPA", "2", "–", "forward", "30", "20", "1.52", "–"]]
     assert memory.rows == [["2", "8", "forward", "3.0 MiB", "1.0 MiB", "2.0 MiB", "1.50"]]
     assert growth.rows[0] == ["512", "2", "forward", "1", "2.0", "0"]
     assert growth.rows[-1] == ["2048", "4", "forward + backward", "8", "4.0", "–"]
-    assert len(attention_tables(attention(growth=False))) == 2
+    assert len(attention_tables(attention(growth=False))) == 3
 
 
 def test_a_warning_stands_under_the_ratios() -> None:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from iha.accounting.mechanisms import AttentionShape
+from iha.bench.decoding import decoding_costs
 from iha.bench.measure import Memory, Watch, allocated, take_turns
 from iha.bench.mechanisms import layer_costs
 from iha.layers.schedule import flop_matched_window
@@ -34,6 +35,7 @@ class Settings:
     lengths: tuple[int, ...] = (1024, 2048, 4096, 8192, 16384, 32768)
     longest_sdpa: int = 8192  # quadratic: at 32k one round takes longer than all the rest
     growth_window: int = 128
+    decoding_window: int = 512
     mechanism_tokens: int = 256  # two of the mechanisms are cubic
     seed: int = 0
 
@@ -59,14 +61,14 @@ def run(settings: Settings, command: str, progress: Progress = silent) -> Record
     torch.manual_seed(settings.seed)
     watch = Watch()
     record = Record.new("attention-bench", command=command, config=asdict(settings), seed=settings.seed)
-    results: dict[str, Any] = {"comparisons": [], "memory": [], "growth": [], "mechanisms": []}
+    results: dict[str, Any] = {"comparisons": [], "memory": [], "growth": [], "mechanisms": [], "decoding": []}
     todo = list(_measurements(settings))
     with progress.task("bench attention", total=len(todo)) as task:
         for name, part, measure in todo:
             task.advance(0, note=name)
             results[part] += [asdict(row) for row in measure()]
             task.advance(1)
-    ratios = [*results["comparisons"], *results["mechanisms"]]
+    ratios = [*results["comparisons"], *results["mechanisms"], *results["decoding"]]
     quiet = watch.judge(row["spread"] for row in ratios)
     return record.finished({**results, "quiet": quiet.as_json()})
 
@@ -85,8 +87,11 @@ def _measurements(settings: Settings) -> Iterator[tuple[str, str, Callable[[], l
             yield f"time against N, P = {P}", "growth", lambda P=P: growth(
                 sizes, P, settings.growth_window, settings.lengths, settings.longest_sdpa
             )  # fmt: skip
+    shape = AttentionShape(settings.heads * settings.head_dim, settings.heads)
+    yield "decoding", "decoding", lambda: list(
+        decoding_costs(shape, settings.tokens, settings.pseudo_heads, settings.decoding_window, settings.repeats)
+    )  # fmt: skip
     if not settings.quick:
-        shape = AttentionShape(settings.heads * settings.head_dim, settings.heads)
         P = settings.pseudo_heads[0]
         yield "every mechanism", "mechanisms", lambda: list(
             layer_costs(shape, settings.mechanism_tokens, P, settings.repeats)

@@ -21,6 +21,8 @@ def attention_tables(record: Record) -> list[Table]:
     tables[0].notes += [f"warning: {warning}" for warning in warnings(record)]
     if results["growth"]:
         tables.append(_growth(results["growth"]))
+    if results.get("decoding"):  # records from before it was measured have none
+        tables.append(_decoding(results["decoding"]))
     if results["mechanisms"]:
         tables.append(_mechanisms(results["mechanisms"]))
     return tables
@@ -73,6 +75,16 @@ def _growth(rows: Sequence[dict[str, Any]]) -> Table:
         per_token = f"{1e6 * row['seconds'] / row['num_tokens']:.1f}"
         names = (row["num_tokens"], row["num_pseudo_heads"], row["direction"])
         table.add([*names, f"{1e3 * row['seconds']:.0f}", per_token, sdpa])
+    return table
+
+
+def _decoding(rows: Sequence[dict[str, Any]]) -> Table:
+    title = f"Decoding behind {rows[0]['num_cached']} cached tokens, relative to global multi-head attention"
+    table = Table(title, _numbers("P", "W", "µs per token", "multi-head", "ratio", "spread"))
+    for row in rows:
+        times = (f"{1e6 * row[key]:.0f}" for key in ("seconds_per_token", "seconds_per_token_multihead"))
+        names = (row["num_pseudo_heads"], row["window"])
+        table.add([*names, *times, f"{row['ratio']:.2f}", _percent(row["spread"])])
     return table
 
 

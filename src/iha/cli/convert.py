@@ -1,12 +1,11 @@
 """`iha convert`: a Llama, Mistral or Qwen checkpoint becomes an IHA model with the same logits, or goes back."""
 
-import json
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from iha.cli.output import AsJson, print_record, results_in
 
 
 def convert(
@@ -23,28 +22,30 @@ def convert(
         bool, typer.Option("--back", help="From IHA to the plain architecture, while that is exact.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Of the perturbations that let pseudo-heads learn apart.")] = 0,
-    out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("out/convert"),
+    out: Annotated[Path, typer.Option(help="Where convert.json goes.")] = Path("out/convert"),
+    as_json: AsJson = False,
 ) -> None:
     """Convert a checkpoint shard by shard; everything is checked before anything is written."""
     import iha.convert
+    from iha.cli.main import command_line
+    from iha.cli.progress import bars
     from iha.convert.selection import parse_layers
+    from iha.records import Record, write_record
 
-    console, started = Console(), time.perf_counter()
-    try:
-        with console.status("converting"):
-            if back:
-                raw = iha.convert.export(source, destination)
-                results = {"model_type": raw["model_type"]}
-            else:
-                chosen = None if layers is None else parse_layers(layers)
-                config = iha.convert.convert(
-                    source, destination, pseudo_heads, layers=chosen, schedule=schedule, causal=causal,
-                    collapse=collapse, seed=seed,
-                )  # fmt: skip
-                results = iha.convert.summary(config)
-    except (ValueError, OSError) as error:
-        raise typer.BadParameter(str(error)) from error
-    results |= {"seconds": round(time.perf_counter() - started, 3), "seed": seed}
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "convert.json").write_text(json.dumps(results, indent=2) + "\n")
-    console.print(f"{destination}: " + ", ".join(f"{name} {value}" for name, value in results.items()))
+    options = {"layers": None if layers is None else parse_layers(layers), "schedule": schedule, "causal": causal,
+               "collapse": collapse, "seed": seed}  # fmt: skip
+    with results_in(out):
+        config = {"back": True} if back else {"pseudo_heads": pseudo_heads, **options}
+        record = Record.new("convert", command=command_line(), config=config, seed=seed)
+        if back:
+            results = {"model_type": iha.convert.export(source, destination, progress=bars())["model_type"]}
+        else:
+            converted = iha.convert.convert(source, destination, pseudo_heads, **options, progress=bars())  # type: ignore[arg-type]
+            results = iha.convert.summary(converted)
+        record = record.finished(results)
+        write_record(out / "convert.json", record)
+    if as_json:
+        print_record(record)
+    else:
+        said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in results.items())
+        typer.echo(f"{destination}: {said}; {record.seconds:.1f} s")

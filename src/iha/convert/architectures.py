@@ -43,7 +43,7 @@ def to_iha(
     from transformers import CONFIG_MAPPING
 
     model_type = raw.get("model_type")
-    if model_type not in ARCHITECTURES:
+    if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
         raise ValueError(f"cannot convert model_type {model_type!r}; known are {', '.join(ARCHITECTURES)}")
     if (named := raw.get("architectures")) and ARCHITECTURES[model_type] not in named:
         raise ValueError(f"cannot convert {named}: only the language model {ARCHITECTURES[model_type]} is known")

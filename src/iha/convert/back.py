@@ -7,25 +7,23 @@ gives its P copies equal weight, which averages the pseudo-values. Anything else
 import json
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from iha.convert.architectures import from_iha
-from iha.convert.checkpoint import (
-    Checkpoint,
-    check_shapes,
-    complete_or_absent,
-    copy_companions,
-    open_checkpoint,
-    write_shards,
-)
+from iha.convert.checkpoint import Checkpoint, check_depth, check_shapes, interpreting, open_checkpoint
+from iha.convert.destination import complete_or_absent, copy_companions, write_shards
 from iha.convert.forward import _MIXING
 from iha.layers.schedule import LayerSpec
 from iha.models import IHAConfig, IHAForCausalLM
+from iha.records import Progress, silent
 
 
-def export(source: str | os.PathLike, destination: str | os.PathLike) -> dict:
+def export(
+    source: str | os.PathLike, destination: str | os.PathLike, *, progress: Progress = silent
+) -> dict[str, Any]:
     """Write an IHA checkpoint as the architecture it came from (or is), and return its config.json.
 
     Checked before anything is written; the destination appears complete or not at all.
@@ -35,20 +33,22 @@ def export(source: str | os.PathLike, destination: str | os.PathLike) -> dict:
         raise ValueError(
             f"{checkpoint.directory} is no IHA checkpoint: model_type {checkpoint.config.get('model_type')!r}"
         )
-    config = IHAConfig(**{k: v for k, v in checkpoint.config.items() if k not in ("model_type", "auto_map")})
-    for index, spec in enumerate(config.layers):
-        if not spec.is_interleaved and spec.mechanism != LayerSpec().mechanism:
-            raise ValueError(f"layer {index} is {spec.mechanism}, which no plain architecture computes")
-    raw = from_iha(config)
-    with torch.device("meta"):
-        model = IHAForCausalLM(config)
+    check_depth(checkpoint)
+    with interpreting(f"{checkpoint.directory / 'config.json'}"):
+        config = IHAConfig(**{k: v for k, v in checkpoint.config.items() if k not in ("model_type", "auto_map")})
+        for index, spec in enumerate(config.layers):
+            if not spec.is_interleaved and spec.mechanism != LayerSpec().mechanism:
+                raise ValueError(f"layer {index} is {spec.mechanism}, which no plain architecture computes")
+        raw = from_iha(config)
+        with torch.device("meta"):
+            model = IHAForCausalLM(config)
     expected = {n: tuple(p.shape) for n, p in model.state_dict().items()}
     check_shapes(checkpoint.shapes, expected, bool(config.tie_word_embeddings))
     mixing = _all_mixing(checkpoint)
     folds = {index: _fold(config, index, mixing[index]) for index in mixing}
-    with complete_or_absent(destination) as directory:
-        write_shards(directory, _plain(checkpoint, config, folds))
-        copy_companions(checkpoint.directory, directory)
+    with complete_or_absent(destination, checkpoint.num_bytes) as directory:
+        write_shards(directory, _plain(checkpoint, config, folds), len(checkpoint.shards), progress)
+        copy_companions(checkpoint, directory)
         (directory / "config.json").write_text(json.dumps(raw, indent=2, sort_keys=True) + "\n")
     return raw
 

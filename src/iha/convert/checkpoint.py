@@ -1,9 +1,10 @@
-"""Checkpoints as files: reading headers before tensors, one shard in memory at a time, all or nothing on disk."""
+"""A checkpoint as files, read with suspicion: headers before tensors, one shard in memory at a time.
+
+Nothing outside the checkpoint's directory is read, whatever its index or its links say.
+"""
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ from typing import Any
 
 from torch import Tensor
 
-_INDEX = "model.safetensors.index.json"
-_SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+_FLOATING = ("F64", "F32", "F16", "BF16")
+_LONGEST_JSON = 2**28  # bytes; the index of a model with a million tensors has half of that
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,15 @@ class Checkpoint:
     directory: Path
     config: dict[str, Any]
     shards: dict[str, dict[str, tuple[int, ...]]]  # file name to tensor name to shape
+    companions: tuple[str, ...]  # tokenizer, chat template, generation settings: no weights, configuration or code
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: shape for shard in self.shards.values() for name, shape in shard.items()}
+
+    @property
+    def num_bytes(self) -> int:
+        return sum((self.directory / name).stat().st_size for name in (*self.shards, *self.companions))
 
     def load(self, shard: str) -> dict[str, Tensor]:
         from safetensors.torch import load_file
@@ -36,30 +44,24 @@ class Checkpoint:
 
 def open_checkpoint(source: str | os.PathLike) -> Checkpoint:
     """A local directory, or the name of a repository on the Hub. Raises ValueError for anything broken."""
-    directory = Path(source)
-    if not directory.is_dir():
-        if directory.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
-            raise ValueError(f"no checkpoint directory {str(source)!r}")
-        from huggingface_hub import snapshot_download
-
-        patterns = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
-        directory = Path(snapshot_download(str(source), allow_patterns=patterns))
-    config_path = directory / "config.json"
-    if not config_path.is_file():
+    directory = _directory(source)
+    if not (directory / "config.json").is_file():
         raise ValueError(f"{directory} has no config.json")
-    config = _json(config_path)
-    if (directory / _INDEX).is_file():
-        weight_map = _json(directory / _INDEX).get("weight_map", {})
+    config = _json(directory, "config.json")
+    weight_map: dict[str, str] = {}
+    if (directory / INDEX).is_file():
+        weight_map = _weight_map(directory)
         files = sorted(set(weight_map.values()))
-    elif (directory / _SINGLE).is_file():
-        weight_map, files = {}, [_SINGLE]
+    elif (directory / SINGLE).is_file():
+        files = [SINGLE]
     else:
-        raise ValueError(f"{directory} has neither {_SINGLE} nor {_INDEX}; only safetensors are read")
-    shards = {name: _header(directory / name) for name in files}
+        raise ValueError(f"{directory} has neither {SINGLE} nor {INDEX}; only safetensors are read")
+    shards = {name: _header(_inside(directory, name)) for name in files}
     for tensor, name in weight_map.items():
         if tensor not in shards[name]:
-            raise ValueError(f"{name} does not hold {tensor}, which {_INDEX} says it does")
-    return Checkpoint(directory, config, shards)
+            raise ValueError(f"{name} does not hold {tensor}, which {INDEX} says it does")
+    _check_held_once(shards)
+    return Checkpoint(directory, config, shards, _companions(directory))
 
 
 def check_shapes(found: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]], tied: bool) -> None:
@@ -76,68 +78,116 @@ def check_shapes(found: dict[str, tuple[int, ...]], expected: dict[str, tuple[in
             raise ValueError(f"{name} has shape {found[name]}, its config.json asks for {shape}{hint}")
 
 
+def check_depth(checkpoint: Checkpoint) -> None:
+    """Before a model is built by it: the number of layers is one that the weights can have."""
+    layers, tensors = checkpoint.config.get("num_hidden_layers"), len(checkpoint.shapes)
+    if not isinstance(layers, int) or isinstance(layers, bool) or not 1 <= layers <= tensors:
+        raise ValueError(f"config.json asks for {layers!r} layers, the checkpoint has {tensors} tensors")
+
+
 @contextmanager
-def complete_or_absent(destination: str | os.PathLike) -> Iterator[Path]:
-    """A directory to write into that becomes `destination` at the end, or disappears if anything goes wrong."""
-    destination = Path(destination)
-    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
-        raise ValueError(f"the destination {destination} exists and is not an empty directory")
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", suffix=".partial", dir=destination.parent))
+def interpreting(what: str) -> Iterator[None]:
+    """Foreign code that reads a foreign file may raise anything; its user is told which file it was."""
     try:
-        yield partial
-        partial.chmod(0o755)  # mkdtemp's is private
-        for path in partial.iterdir():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        if destination.exists():
-            destination.rmdir()
-        partial.rename(destination)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
+        yield
+    except (ValueError, MemoryError):
         raise
+    except Exception as error:
+        raise ValueError(f"{what} cannot be used: {type(error).__name__}: {error}") from error
 
 
-def write_shards(directory: Path, shards: Iterator[tuple[str, dict[str, Tensor]]]) -> None:
-    """Each shard as it comes, and the index if there are several."""
-    from safetensors.torch import save_file
+def _directory(source: str | os.PathLike) -> Path:
+    directory = Path(source)
+    if directory.is_dir():
+        return directory
+    if os.path.lexists(directory) or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
+        raise ValueError(f"no checkpoint directory {str(source)!r}")
+    from huggingface_hub import snapshot_download
 
-    weight_map: dict[str, str] = {}
-    total = 0
-    for name, tensors in shards:
-        save_file({k: t.contiguous() for k, t in tensors.items()}, directory / name, metadata={"format": "pt"})
-        weight_map |= dict.fromkeys(tensors, name)
-        total += sum(t.numel() * t.element_size() for t in tensors.values())
-    if set(weight_map.values()) != {_SINGLE}:
-        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-        (directory / _INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
-
-
-def copy_companions(source: Path, destination: Path) -> None:
-    """Tokenizer, chat template, generation settings: what is neither weights nor configuration nor code."""
-    for path in source.iterdir():
-        weights = path.suffix in (".safetensors", ".bin", ".pt", ".pth", ".gguf") or path.name.endswith(".index.json")
-        if path.is_file() and not weights and path.suffix != ".py" and path.name != "config.json":
-            shutil.copyfile(path, destination / path.name)
-
-
-def _json(path: Path) -> dict[str, Any]:
+    patterns = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
     try:
-        value = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        return Path(snapshot_download(str(source), allow_patterns=patterns))
+    except Exception as error:  # the Hub's client has a dozen kinds
+        raise ValueError(f"no checkpoint directory {str(source)!r}, and the Hub has not given it: {error}") from error
+
+
+def _weight_map(directory: Path) -> dict[str, str]:
+    """Tensor name to shard. The names decide what is read and written, so they must be plain file names."""
+    weight_map = _json(directory, INDEX).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise ValueError(f"{directory / INDEX} has no weight_map")
+    for name in weight_map.values():
+        plain = isinstance(name, str) and name == Path(name).name and not set(name) & set("/\\\0")
+        if not plain or not name.endswith(".safetensors") or name.startswith("."):
+            raise ValueError(
+                f"{directory / INDEX} names the shard {name!r}: shards must be plain .safetensors file names"
+            )
+    return weight_map
+
+
+def _inside(directory: Path, name: str) -> Path:
+    """The path of a file, which must be regular and lie in the directory, not merely be linked from there.
+
+    The Hub's cache consists of links from snapshots/<commit>/ to blobs/ beside it; these are followed.
+    """
+    path, home = directory / name, directory.resolve()
+    target = path.resolve()
+    roots = [home] + ([home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [])
+    if not any(target.is_relative_to(root) for root in roots):
+        raise ValueError(f"{path} is a link to {target}, outside the checkpoint: put the file itself there")
+    if not target.is_file():
+        raise ValueError(f"{path} is missing")
+    return path
+
+
+def _companions(directory: Path) -> tuple[str, ...]:
+    names = []
+    for path in sorted(directory.iterdir()):
+        weights = path.suffix in (".safetensors", ".bin", ".pt", ".pth", ".gguf") or path.name.endswith(".index.json")
+        if not weights and path.suffix != ".py" and path.name != "config.json" and path.is_file():
+            names.append(_inside(directory, path.name).name)
+    return tuple(names)
+
+
+def _json(directory: Path, name: str) -> dict[str, Any]:
+    path = _inside(directory, name)
+    if path.stat().st_size > _LONGEST_JSON:
+        raise ValueError(f"{path} has {path.stat().st_size} bytes, more than any configuration")
+    try:
+        value = json.loads(path.read_text(), parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError(f"{path} is nested too deeply") from error
+    except ValueError as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise ValueError(f"{path} holds no JSON object")
     return value
 
 
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
 def _header(path: Path) -> dict[str, tuple[int, ...]]:
     from safetensors import SafetensorError, safe_open
 
-    if not path.is_file():
-        raise ValueError(f"{path} is missing")
+    shapes = {}
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            for name in file.keys():  # noqa: SIM118
+                part = file.get_slice(name)
+                if part.get_dtype() not in _FLOATING:
+                    raise ValueError(f"{path}: {name} is {part.get_dtype()}; weights must be {', '.join(_FLOATING)}")
+                shapes[name] = tuple(part.get_shape())
     except SafetensorError as error:
         raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
+    return shapes
+
+
+def _check_held_once(shards: dict[str, dict[str, tuple[int, ...]]]) -> None:
+    home: dict[str, str] = {}
+    for shard, tensors in shards.items():
+        for tensor in tensors:
+            if tensor in home:
+                raise ValueError(f"{tensor} is in two shards, {home[tensor]} and {shard}")
+            home[tensor] = shard

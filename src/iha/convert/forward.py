@@ -9,17 +9,13 @@ import torch
 from torch import Tensor
 
 from iha.convert.architectures import to_iha
-from iha.convert.checkpoint import (
-    Checkpoint,
-    check_shapes,
-    complete_or_absent,
-    copy_companions,
-    open_checkpoint,
-    write_shards,
-)
+from iha.convert.checkpoint import Checkpoint, check_depth, check_shapes, interpreting, open_checkpoint
+from iha.convert.destination import complete_or_absent, copy_companions, write_shards
 from iha.layers.interleaved import InterleavedHeadAttention
 from iha.models import IHAConfig, IHAForCausalLM
 from iha.models.remote_code import write_stub
+from iha.records import Progress, silent
+from iha.records.host import require_bytes
 
 _MIXING = ("alpha_q", "alpha_k", "alpha_v", "collapse")
 _FIRST_OF_LAYER = re.compile(r"model\.layers\.(\d+)\.self_attn\.q_proj\.weight")
@@ -30,9 +26,9 @@ def from_pretrained(
     num_pseudo_heads: int | list[int] = 2,
     *,
     layers: list[int] | None = None,
-    schedule: str = "all",
-    causal: str = "token",
-    collapse: str = "per_head",
+    schedule: Schedule = "all",
+    causal: Causality = "token",
+    collapse: Collapse = "per_head",
     seed: int = 0,
     dtype: torch.dtype | None = None,
 ) -> IHAForCausalLM:
@@ -65,19 +61,20 @@ def convert(
     num_pseudo_heads: int | list[int] = 2,
     *,
     layers: list[int] | None = None,
-    schedule: str = "all",
-    causal: str = "token",
-    collapse: str = "per_head",
+    schedule: Schedule = "all",
+    causal: Causality = "token",
+    collapse: Collapse = "per_head",
     seed: int = 0,
+    progress: Progress = silent,
 ) -> IHAConfig:
     """As `from_pretrained`, from directory to directory, with one shard in memory at a time.
 
     Everything is checked before anything is written, and the destination appears complete or not at all.
     """
     checkpoint, config = _plan(source, num_pseudo_heads, layers, schedule, causal, collapse)
-    with complete_or_absent(destination) as directory:
-        write_shards(directory, _converted(checkpoint, config, seed))
-        copy_companions(checkpoint.directory, directory)
+    with complete_or_absent(destination, checkpoint.num_bytes) as directory:
+        write_shards(directory, _converted(checkpoint, config, seed), len(checkpoint.shards), progress)
+        copy_companions(checkpoint, directory)
         config.architectures = ["IHAForCausalLM"]
         config.save_pretrained(directory)
         write_stub(directory)
@@ -86,14 +83,18 @@ def convert(
 
 def _plan(source: str | os.PathLike, P: int | list[int], *options: Any) -> tuple[Checkpoint, IHAConfig]:
     checkpoint = open_checkpoint(source)
+    check_depth(checkpoint)
     layers, schedule, causal, collapse = options
-    config = to_iha(
-        checkpoint.config, num_pseudo_heads=P, layers=layers, schedule=schedule, causal=causal, collapse=collapse
-    )
-    with torch.device("meta"):
-        model = IHAForCausalLM(config)
+    with interpreting(f"{checkpoint.directory / 'config.json'}"):
+        config = to_iha(
+            checkpoint.config, num_pseudo_heads=P, layers=layers, schedule=schedule, causal=causal, collapse=collapse
+        )
+        with torch.device("meta"):
+            model = IHAForCausalLM(config)
     expected = {n: tuple(p.shape) for n, p in model.state_dict().items() if n.split(".")[-1] not in _MIXING}
     check_shapes(checkpoint.shapes, expected, bool(config.tie_word_embeddings))
+    mixing = [p.numel() * 4 for n, p in model.state_dict().items() if n.split(".")[-1] in _MIXING]
+    require_bytes(sum(mixing), f"the mixing of {P} pseudo-heads")
     return checkpoint, config
 
 

@@ -1,12 +1,20 @@
 """Layers by number, as people write them."""
 
+_MOST_LAYERS = 100_000  # no model has as many; a slip of the finger must not fill the memory
+
 
 def parse_layers(text: str) -> list[int]:
     """ "0-3,7" to [0, 1, 2, 3, 7]."""
     layers: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
+        numbers = [first, last] if dash else [first]
+        if not all(number.isascii() and number.isdigit() and len(number) < 10 for number in numbers):
             raise ValueError(f"layers must be numbers and ranges like 0-3,7; got {text!r}")
-        layers |= set(range(int(first), int(last if dash else first) + 1))
+        start, stop = int(first), int(numbers[-1])
+        if stop < start:
+            raise ValueError(f"layers must be numbers and ranges like 0-3,7; got {text!r}")
+        if stop >= _MOST_LAYERS:
+            raise ValueError(f"no model has a layer {stop}; got {text!r}")
+        layers |= set(range(start, stop + 1))
     return sorted(layers)

@@ -21,9 +21,7 @@ from iha.models import IHAConfig, IHAForCausalLM
 from iha.records import Progress, silent
 
 
-def export(
-    source: str | os.PathLike, destination: str | os.PathLike, *, progress: Progress = silent
-) -> dict[str, Any]:
+def export(source: str | os.PathLike, destination: str | os.PathLike, *, progress: Progress = silent) -> dict[str, Any]:
     """Write an IHA checkpoint as the architecture it came from (or is), and return its config.json.
 
     Checked before anything is written; the destination appears complete or not at all.

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -11,12 +11,14 @@ from torch import Tensor
 from iha.convert.architectures import to_iha
 from iha.convert.checkpoint import Checkpoint, check_depth, check_shapes, interpreting, open_checkpoint
 from iha.convert.destination import complete_or_absent, copy_companions, write_shards
-from iha.layers.interleaved import InterleavedHeadAttention
+from iha.layers.interleaved import Collapse, InterleavedHeadAttention
 from iha.models import IHAConfig, IHAForCausalLM
 from iha.models.remote_code import write_stub
+from iha.ops.visibility import Causality
 from iha.records import Progress, silent
 from iha.records.host import require_bytes
 
+Schedule = Literal["all", "4:1"]
 _MIXING = ("alpha_q", "alpha_k", "alpha_v", "collapse")
 _FIRST_OF_LAYER = re.compile(r"model\.layers\.(\d+)\.self_attn\.q_proj\.weight")
 

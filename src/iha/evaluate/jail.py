@@ -35,6 +35,7 @@ import itertools
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -52,9 +53,12 @@ SCRATCH = "/scratch"
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one program. A busy machine should not fail right programs, so the time is generous."""
+    """Of one program. MBPP's slowest reference solution (task 123) takes about 5 s of CPU time.
 
-    seconds: float = 15.0  # of the wall clock, start of the jail included
+    The wall clock is for programs that wait; it is generous, so that a busy machine does not fail right programs.
+    """
+
+    seconds: float = 60.0  # start of the jail included
     cpu_seconds: int = 10
     memory_bytes: int = 1 << 30  # of address space
     scratch_bytes: int = 64 << 20
@@ -134,7 +138,8 @@ def run_program(program: Program, limits: Limits) -> Outcome:
         jail.communicate()
     if not out:
         return Outcome("killed", err.decode(errors="replace").strip()[-300:] or f"exit status {jail.returncode}")
-    return Outcome(*json.loads(out[8:]))
+    status, detail = json.loads(out[8:])
+    return Outcome(status, re.sub(r"\b0x[0-9a-f]{6,}\b", "0x...", detail))  # addresses differ from run to run
 
 
 @functools.cache

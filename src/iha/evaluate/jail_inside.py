@@ -74,6 +74,8 @@ def encode(value: Any, handle: Callable[[Any], int]) -> Any:
             return [kind.__name__, [encode(item, handle) for item in kind(value)]]
     if type(value).__name__ in ("Fraction", "Decimal") and type(value).__module__ in ("fractions", "decimal"):
         return [type(value).__name__, str(value)]
+    if isinstance(value, type) and vars(builtins).get(value.__name__) is value:  # int, str, ...
+        return ["type", value.__name__]
     return ["handle", handle(value)]
 
 
@@ -106,6 +108,11 @@ def decode(message: Any, held: Callable[[int], Any]) -> Any:
         from decimal import Decimal
 
         return Decimal(rest[0])
+    if kind == "type":
+        builtin = getattr(builtins, rest[0])
+        if not isinstance(builtin, type):
+            raise TypeError(f"{rest[0]} is not a type")
+        return builtin
     return held(rest[0])
 
 

@@ -1,5 +1,10 @@
 """The paper's tables against its text; errata E9 and E10."""
 
+import re
+from pathlib import Path
+
+import pytest
+
 from iha.theory.reported import (
     ABSTRACT_MULTI_KEY,
     FINE_TUNED,
@@ -9,6 +14,27 @@ from iha.theory.reported import (
     check,
     rank_of,
 )
+
+PAPER = Path(__file__).parents[3] / "shared" / "paper.tex"
+
+
+@pytest.mark.skipif(not PAPER.exists(), reason="the paper's LaTeX source is not part of the project")
+def test_the_numbers_are_the_papers() -> None:
+    """Row by row: after the model's name, one number per metric (its difference to Global removed), then the rank."""
+    text = re.sub(r"\\delta[grz](\{[^}]*\}\{\d+\})?", "", PAPER.read_text())
+    names = {"IHA": "IHA (Ours)", "Global": "Global Attention", "Diff": "Diff Transformer"}
+    for label, table in (("tab:sft-eval", FINE_TUNED), ("tab:pretrain-eval", PRE_TRAINED)):
+        body = text.split(rf"\label{{{label}}}")[1].split(r"\bottomrule")[0].split(r"\midrule", 1)[1]
+        for model, (values, rank) in table.items():
+            row = body.split(rf"\textbf{{{names.get(model, model)}}}")[1].split(r"\\")[0]
+            cells = [cell.strip() for cell in re.sub(r"\\textbf|[{}\\%]", "", row).split("&")[1:]]
+            *metrics, printed = [cell for cell in cells if cell]
+            metrics = [metric for metric in metrics if metric != "--"]
+            assert list(map(float, metrics)) == [value for value in values if value is not None], model
+            assert float(printed) == rank, model
+    gains = re.search(r"improves over Global Attention by (.*?) \(16k\)", text).group(1)
+    assert [int(gain) for gain in re.findall(r"\+(\d+)", gains)] == list(MULTI_KEY_GAINS.values())
+    assert f"RULER by {ABSTRACT_MULTI_KEY[0]}--{ABSTRACT_MULTI_KEY[1]}\\%" in text
 
 
 def test_average_ranks_average_ties_over_the_metrics_reported() -> None:

@@ -7,6 +7,7 @@ import typer
 from iha.cli.bench_attention import attention
 from iha.cli.bench_model import model
 from iha.cli.convert import convert
+from iha.cli.eval import group as evaluation
 from iha.cli.export import export
 from iha.cli.flops import flops
 from iha.cli.generate import generate
@@ -33,6 +34,7 @@ bench = typer.Typer(cls=Group, help="Speed and memory, side by side, as ratios."
 bench.command(cls=Command)(attention)
 bench.command(cls=Command)(model)
 app.add_typer(bench, name="bench")
+app.add_typer(evaluation, name="eval")
 
 
 def _print_version(wanted: bool) -> None:

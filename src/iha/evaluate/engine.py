@@ -12,10 +12,31 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteria,
+)
 
 from iha.evaluate.prompts import prompt_tokens
 from iha.evaluate.protocol import Decoding, Question
+
+
+def load(name: str, dtype: str = "auto", device: str = "cpu") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A causal LM and its tokenizer, from a directory or the Hub. No code of a checkpoint is run."""
+    if dtype not in ("auto", "float32", "bfloat16", "float16"):
+        raise ValueError(f"dtype must be auto, float32, bfloat16 or float16, got {dtype!r}")
+    import iha.models  # noqa: F401  registers IHA with the Auto classes
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"{name} is no causal LM with a tokenizer that can be loaded: {error}") from error
+    return model.to(torch.device(device)).eval(), tokenizer
 
 
 class Engine(Protocol):

@@ -6,6 +6,7 @@
 """
 
 import gzip
+import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -48,9 +49,19 @@ def judged(task: Task, questions: Sequence[Question], samples: Sequence[Sequence
     ]
 
 
-def means(task: Task, answered: Sequence[Answered]) -> dict[str, float]:
-    """Each metric over all questions, in percent."""
-    return {m: 100 * sum(a.scores[m] for a in answered) / len(answered) for m in task.metrics}
+def summary(task: Task, answered: Sequence[Answered]) -> dict[str, Any]:
+    """A task's part of the record: each metric over all questions in percent, and question by question.
+
+    Models that were asked the same (ids and references, in this order) can be compared question by question. RULER's
+    filler depends on the tokenizer, so prompts may differ.
+    """
+    asked = json.dumps([[a.question.id, a.question.reference] for a in answered], sort_keys=True)
+    return {
+        "metrics": {m: 100 * sum(a.scores[m] for a in answered) / len(answered) for m in task.metrics},
+        "questions": len(answered),
+        "asked": hashlib.sha256(asked.encode()).hexdigest()[:20],
+        "scores": {m: [round(a.scores[m], 6) for a in answered] for m in task.metrics},
+    }
 
 
 def write_answered(path: Path, answered: Sequence[Answered]) -> None:

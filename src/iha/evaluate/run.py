@@ -15,9 +15,9 @@ from iha.evaluate.results import (
     RECORD,
     Partial,
     judged,
-    means,
     read_answered,
     read_evaluation,
+    summary,
     write_answered,
 )
 from iha.records import Progress, Record, locked, output_directory, remove_leftovers, silent, write_record
@@ -52,8 +52,9 @@ def evaluate(
     return record
 
 
-def rescore(out: Path, tasks: Mapping[str, Task], progress: Progress = silent) -> Record:
+def rescore(out: Path, tasks: Mapping[str, Task], *, allow_code: bool = False, progress: Progress = silent) -> Record:
     """Judge again what is kept, without the model: after a change of the scoring."""
+    _allow(list(tasks.values()), allow_code)
     with locked(out):
         record = read_evaluation(out)
         unknown = set(record.results) - set(tasks)
@@ -66,7 +67,7 @@ def rescore(out: Path, tasks: Mapping[str, Task], progress: Progress = silent) -
                 kept = read_answered(out / f"{name}.jsonl.gz")
                 answered = judged(task, [a.question for a in kept], [a.samples for a in kept])
                 write_answered(out / f"{name}.jsonl.gz", answered)
-                record.results[name]["metrics"] = means(task, answered)
+                record.results[name] |= summary(task, answered)
                 bar.advance(1, note=name)
         write_record(out / RECORD, record)
     return record
@@ -79,12 +80,7 @@ def _check(tasks: Sequence[Task], source: Source, allow_code: bool) -> None:
     names = [task.name for task in tasks]
     if len(set(names)) != len(names):
         raise ValueError(f"a task was chosen twice: {', '.join(names)}")
-    dangerous = [task.name for task in tasks if task.runs_code]
-    if dangerous and not allow_code:
-        raise ValueError(
-            f"{', '.join(dangerous)} would run programs that the model wrote: allow it with --allow-code, or leave "
-            "them out"
-        )
+    _allow(tasks, allow_code)
     problems = []
     for task in tasks:
         try:
@@ -94,6 +90,15 @@ def _check(tasks: Sequence[Task], source: Source, allow_code: bool) -> None:
             problems.append(str(error))
     if problems:
         raise ValueError("\n".join(problems))
+
+
+def _allow(tasks: Sequence[Task], allow_code: bool) -> None:
+    dangerous = [task.name for task in tasks if task.runs_code]
+    if dangerous and not allow_code:
+        raise ValueError(
+            f"{', '.join(dangerous)} would run programs that the model wrote: allow it with --allow-code, or leave "
+            "them out"
+        )
 
 
 def _begun(out: Path, command: str, config: dict[str, Any], seed: int) -> Record:
@@ -135,8 +140,7 @@ def _evaluate_task(engine: Engine, task: Task, out: Path, source: Source, record
         bar.advance(1)
     write_answered(out / f"{task.name}.jsonl.gz", answered)
     results = {
-        "metrics": means(task, answered),
-        "questions": len(questions),
+        **summary(task, answered),
         "clipped": engine.clipped(questions),  # questions whose answers the model's context cuts short
         "decoding": asdict(task.decoding),
         "fingerprint": fingerprint,

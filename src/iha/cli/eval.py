@@ -35,10 +35,12 @@ def run(
     ] = False,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
-    cache: Annotated[Path | None, typer.Option(help="Keep RULER's samples here, for other models.")] = None,
-    out: Annotated[Path, typer.Option(help="Where the results go; an interrupted run goes on there.")] = Path(
-        "out/eval"
+    cache: Annotated[Path, typer.Option(help="Where RULER's samples are kept for the next model.")] = Path(
+        "out/ruler-samples"
     ),
+    out: Annotated[
+        Path | None, typer.Option(help="Where results go, and an interrupted run goes on; out/eval/NAME by default.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a model. Run it again to go on after an interruption, or with more tasks to add them."""
@@ -51,16 +53,14 @@ def run(
     from iha.evaluate.protocol import Source
     from iha.evaluate.run import evaluate
     from iha.evaluate.suites import choose
-    from iha.records import output_directory
 
     chosen = choose(_words(tasks), _numbers(lengths))
-    if cache is not None:
-        output_directory(cache)
-    with results_in(out) as folder, bars() as progress:
+    name = name or Path(model).name
+    with results_in(out or Path("out/eval") / name) as folder, results_in(cache), bars() as progress:
         network, tokenizer = load(model, dtype, device)
         engine = HuggingFaceEngine(network, tokenizer, batch_size=batch_size, chat=chat, max_length=max_length)
         record = evaluate(
-            engine, chosen, folder, model=name or Path(model).name,
+            engine, chosen, folder, model=name,
             source=Source(data, limit, seed, cache=cache), command=command_line(), allow_code=allow_code,
             progress=progress,
         )  # fmt: skip

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
+import transformers
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -31,6 +32,7 @@ def load(name: str, dtype: str = "auto", device: str = "cpu") -> tuple[PreTraine
         raise ValueError(f"dtype must be auto, float32, bfloat16 or float16, got {dtype!r}")
     import iha.models  # noqa: F401  registers IHA with the Auto classes
 
+    transformers.utils.logging.disable_progress_bar()  # of the weights; progress is the caller's
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
         model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)

@@ -71,7 +71,7 @@ def _baseline(models: Sequence[Model], name: str | None) -> Model:
 
 
 def _ruler_lengths(models: Sequence[Model]) -> tuple[int, ...]:
-    """The lengths at which a model has all of RULER, or all of its Multi-Key tasks."""
+    """At which any of RULER was run."""
     names = {name for model in models for name in model.record.results if name.startswith("ruler_")}
     return tuple(sorted({int(name.rsplit("_", 1)[1]) for name in names}))
 
@@ -91,12 +91,9 @@ def _table(paper: PaperTable, measures: list[Measure], models: Sequence[Model], 
     deltas = {model.name: [_delta(model, reference, m, paper.decimals) for m in measures] for model in models}
     _add_rows(table, ours, paper.decimals, deltas)
     counts = sorted({len(g) for model in models for m in measures for g in model.scores(m) or []})
-    table.note(
-        f"Percent. Δ to {reference.name} (the paper's to {BASELINE}); in brackets the 95 % interval of a paired bootstrap"
-    )
-    table.note(
-        f"over the questions, which are {_range(counts)} per task. Ranks: ties averaged, over the metrics a model reports."
-    )
+    table.note(f"Percent. Δ to {reference.name}, and in the paper to {BASELINE}; in brackets its 95 % interval by a")
+    table.note(f"paired bootstrap over the questions ({_range(counts)} per task). Ranks: ties averaged, over the")
+    table.note("metrics that a model reports.")
     return table
 
 

@@ -21,11 +21,11 @@ def test_questions_are_made_once(tmp_path):
 
 
 def test_a_damaged_file_is_named(tmp_path):
-    remembered(tmp_path, "task", {}, lambda: [])
+    remembered(tmp_path, "task", {}, list)
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ValueError, match=path.name):
-        remembered(tmp_path, "task", {}, lambda: [])
+        remembered(tmp_path, "task", {}, list)
 
 
 def test_ruler_samples_are_kept_by_tokenizer_seed_and_number(tmp_path):

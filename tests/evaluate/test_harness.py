@@ -2,8 +2,6 @@ import json
 
 import pytest
 
-pytest.importorskip("lm_eval")
-
 from iha.evaluate import harness
 from iha.evaluate.protocol import Source
 

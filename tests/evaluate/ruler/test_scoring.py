@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lm_eval.tasks.ruler.common_utils import postprocess_pred, string_match_all, string_match_part
 
 from iha.evaluate.ruler.scoring import cleaned, judge_all, judge_part
 
@@ -44,9 +45,6 @@ def test_a_sample_without_references_is_refused():
 
 @given(st.text(max_size=20), st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=4))
 def test_lm_eval_agrees_with_what_we_say_of_it(text, references):
-    pytest.importorskip("lm_eval")
-    from lm_eval.tasks.ruler.common_utils import postprocess_pred, string_match_all, string_match_part
-
     theirs = postprocess_pred([text])
     assert judge_all(text, references).score == string_match_all(theirs, [references])
     assert judge_part(text, references).detail["lm_eval"] == string_match_part(theirs, [references])

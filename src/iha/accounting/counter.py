@@ -108,5 +108,5 @@ def _area(rows: tuple[int, int], columns: tuple[int, int]) -> int:
 
 
 def _product(q: Tensor, pairs: int) -> int:
-    """FLOPs of one matrix product over so many pairs a head."""
+    """FLOPs of one matrix product over so many pairs per head."""
     return 2 * q.shape[0] * q.shape[2] * q.shape[3] * pairs

@@ -12,7 +12,7 @@ def generate(
     model: Annotated[str, typer.Argument(help="A checkpoint directory.")],
     prompt: Annotated[str | None, typer.Argument(help="What to continue, or the user's message in a chat.")] = None,
     prompts: Annotated[
-        Path | None, typer.Option(help="A file of prompts, one a line, or .jsonl with `prompt`.")
+        Path | None, typer.Option(help="A file of prompts, one per line, or .jsonl with `prompt`.")
     ] = None,
     max_new_tokens: Annotated[int, typer.Option(help="At most this many.")] = 128,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.8,

@@ -1,4 +1,4 @@
-"""Progress bars on stderr. In a log, where bars cannot move, one line a minute instead."""
+"""Progress bars on stderr. In a log, where bars cannot move, one line per minute instead."""
 
 import sys
 import time

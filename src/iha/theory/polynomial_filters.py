@@ -59,7 +59,7 @@ def positional(M: Tensor, d: int) -> Tensor:
 
 
 def mha_layer(A: Tensor, d: int, k: int) -> Layer:
-    """One head a power: k heads."""
+    """One head per power: k heads."""
     N = A.shape[0]
     w_q = torch.stack([positional(M, d) for M in powers(A, k)])
     w_k = torch.stack([positional(torch.eye(N, dtype=A.dtype), d)] * k)

@@ -14,6 +14,7 @@ FLOORS = (  # from the ground up
     ("layers", "accounting"),
     ("models", "convert"),
     ("train", "evaluate", "theory", "synthetic", "bench"),
+    ("experiment",),
     ("report",),
     ("cli",),
 )

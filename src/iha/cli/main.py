@@ -8,6 +8,7 @@ from iha.cli.bench_attention import attention
 from iha.cli.bench_model import model
 from iha.cli.convert import convert
 from iha.cli.eval import group as evaluation
+from iha.cli.experiment import scale_model
 from iha.cli.export import export
 from iha.cli.flops import flops
 from iha.cli.generate import generate
@@ -35,6 +36,11 @@ bench.command(cls=Command)(attention)
 bench.command(cls=Command)(model)
 app.add_typer(bench, name="bench")
 app.add_typer(evaluation, name="eval")
+
+experiment = typer.Typer(cls=Group, help="Experiments made of many training runs.", no_args_is_help=True)
+experiment.command("scale-model", cls=Command)(scale_model)
+experiment.callback()(lambda: None)  # a group even with one command
+app.add_typer(experiment, name="experiment")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,171 @@
+"""Which runs an experiment has: phases, mechanisms, variants and seeds, each a recipe with changes."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from iha.train.recipe import Recipe, read_recipe
+
+PHASES = ("pretrain", "adapt", "tune")
+
+# The paper's five, by the names of its tables.
+MECHANISMS: dict[str, tuple[str, ...]] = {
+    "global": ("model.attention=global",),
+    "global_local": ("model.attention=global_local",),
+    "talking_heads": ("model.attention=talking_heads",),
+    "differential": ("model.attention=differential",),
+    "iha": ("model.attention=iha",),
+}
+LABELS = {
+    "global": "Global",
+    "global_local": "Global+Local",
+    "talking_heads": "Talking Heads",
+    "differential": "Diff Transformer",
+    "iha": "IHA",
+}
+
+# What users ask: every one changes one thing of "iha".
+ABLATIONS: dict[str, tuple[str, ...]] = {
+    "P=1": ("model.config.num_pseudo_heads=1",),
+    "P=4": ("model.config.num_pseudo_heads=4",),
+    "P=8": ("model.config.num_pseudo_heads=8",),
+    "init random": ("model.config.mixing_init=random",),
+    "init orthogonal": ("model.config.mixing_init=orthogonal",),
+    "init identity": ("model.config.mixing_init=identity",),
+    "init warm start": ("model.config.mixing_init=warm_start", "model.config.rope_positions=token"),
+    "token RoPE": ("model.config.rope_positions=token",),
+    "token causality": ("model.config.causal=token",),
+    "window halved": ("model.config.window=32",),
+    "window doubled": ("model.config.window=128",),
+    "all layers local": ("model.config.global_every=null",),
+    "mixing rate x10": ("optimiser.mixing_learning_rate=2e-2",),
+    "full collapse": ("model.config.collapse=full",),
+}
+
+# How large: changes of every recipe. Two cores train "small" at some thousand tokens per second.
+SIZES: dict[str, tuple[str, ...]] = {
+    "quick": (
+        "model.config.hidden_size=64", "model.config.intermediate_size=256", "model.config.num_hidden_layers=5",
+        "model.config.num_attention_heads=4",
+    ),
+    "small": (
+        "model.config.hidden_size=128", "model.config.intermediate_size=512", "model.config.num_hidden_layers=5",
+        "model.config.num_attention_heads=4",
+    ),
+    "160m": ("model.preset=160m", "parallel.precision=bfloat16"),
+    "2.4b": ("model.preset=paper-2.4b", "parallel.precision=bfloat16"),
+}  # fmt: skip
+# Steps of the phases, in multiples of what the recipes say.
+LENGTHS = {"quick": 0.16, "small": 1.0, "160m": 16.0, "2.4b": 192.0}
+COMMON = ("model.config.gated_mlp=false", "model.config.hidden_act=gelu", "model.config.num_pseudo_heads=2")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run. Its name is its directory."""
+
+    name: str
+    phase: str
+    mechanism: str  # a key of MECHANISMS
+    variant: str  # "" or a key of ABLATIONS
+    seed: int
+    learning_rate: float
+    recipe: Recipe
+    after: str | None = None  # the run whose weights it starts from
+
+    @property
+    def label(self) -> str:
+        return LABELS[self.mechanism] + (f", {self.variant}" if self.variant else "")
+
+    @property
+    def tokens(self) -> int:
+        return self.recipe.schedule.steps * self.recipe.data.batch * self.recipe.data.context
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "phase": self.phase, "mechanism": self.mechanism, "variant": self.variant,
+            "label": self.label, "seed": self.seed, "learning_rate": self.learning_rate, "tokens": self.tokens,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command asks for."""
+
+    size: str = "small"
+    mechanisms: tuple[str, ...] = tuple(MECHANISMS)
+    variants: tuple[str, ...] = ()  # of ABLATIONS, for IHA, pre-training only
+    phases: tuple[str, ...] = PHASES
+    seeds: tuple[int, ...] = (0,)
+    learning_rates: tuple[float, ...] = ()  # a sweep of pre-training; the recipe's own when empty
+    length: float | None = None  # steps in multiples of the recipe's; by size when None
+    changes: tuple[str, ...] = field(default_factory=tuple)  # of every recipe, e.g. another text
+
+    def __post_init__(self) -> None:
+        for name, values, known in (
+            ("size", (self.size,), SIZES),
+            ("mechanisms", self.mechanisms, MECHANISMS),
+            ("variants", self.variants, ABLATIONS),
+            ("phases", self.phases, PHASES),
+        ):
+            for value in values:
+                if value not in known:
+                    raise ValueError(f"{name}: {value!r} is not one of {', '.join(known)}")
+        if self.length is not None and self.length <= 0:
+            raise ValueError(f"length must be positive, got {self.length}")
+        if any(seed < 0 for seed in self.seeds) or not self.seeds:
+            raise ValueError(f"seeds must be whole numbers from 0, got {self.seeds}")
+
+
+def plan(settings: Settings, recipes: Path, out: Path) -> list[Run]:
+    """All runs: one seed of everything before the second, and earlier phases before those that need them."""
+    runs = []
+    for seed in settings.seeds:
+        for phase in PHASES:
+            if phase not in settings.phases:
+                continue
+            for mechanism in settings.mechanisms:
+                for rate in settings.learning_rates or (None,):
+                    runs.append(_run(settings, recipes, out, phase, mechanism, "", seed, rate))
+            if phase == "pretrain":
+                runs += [_run(settings, recipes, out, phase, "iha", name, seed, None) for name in settings.variants]
+    return runs
+
+
+def _run(
+    settings: Settings,
+    recipes: Path,
+    out: Path,
+    phase: str,
+    mechanism: str,
+    variant: str,
+    seed: int,
+    rate: float | None,
+) -> Run:
+    swept = rate is not None and phase == "pretrain"
+    name = "-".join([phase, mechanism, *(_words(variant)), *([f"lr{rate:g}"] if swept else []), f"s{seed}"])
+    path = recipes / f"{phase}.yaml"
+    changes = [f"name={name}", f"seed={seed}", *MECHANISMS[mechanism], *settings.changes]
+    after = None
+    if phase == "pretrain":
+        changes += [*SIZES[settings.size], *COMMON, *ABLATIONS.get(variant, ())]
+    else:
+        after = f"{PHASES[PHASES.index(phase) - 1]}-{mechanism}-s{seed}"
+        changes.append(f"model.init_from={out / after / 'export'}")
+        changes.append("data.tokenizer={kind: file, path: " + str(out / after / "export" / "tokenizer.json") + "}")
+    if swept:
+        changes.append(f"optimiser.learning_rate={rate}")
+    # Tokenised once for all mechanisms of a seed: they see the same tokens in the same order.
+    changes.append(f"data.directory={out / 'data' / f'{phase}-s{seed}'}")
+    steps = read_recipe(path).schedule
+    length = LENGTHS[settings.size] if settings.length is None else settings.length
+    changes += [
+        f"schedule.steps={max(2, round(steps.steps * length))}",
+        f"schedule.warmup={min(steps.warmup, max(1, round(steps.steps * length) // 10))}",
+    ]
+    recipe = read_recipe(path, changes)
+    return Run(name, phase, mechanism, variant, seed, recipe.optimiser.learning_rate, recipe, after)
+
+
+def _words(variant: str) -> list[str]:
+    return [variant.lower().replace(" ", "-").replace("=", "")] if variant else []

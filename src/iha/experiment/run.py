@@ -1,0 +1,118 @@
+"""Makes the runs of a plan, each resumable, and keeps what is worth keeping of each as one small record."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from iha.experiment.plan import Run
+from iha.experiment.probe import Asked, accuracies, questions
+from iha.models.configuration import IHAConfig
+from iha.models.modeling import IHAForCausalLM
+from iha.records import Progress, Record, host, output_directory, read_record, silent, write_record
+from iha.train.export import export
+from iha.train.flops import training_flops
+from iha.train.loop import Evaluation, train
+from iha.train.metrics import FILE, read_metrics
+from iha.train.prepare import TOKENIZER
+from iha.train.recipe import Tokenizer
+from iha.train.tokenise import load_tokenizer
+
+KIND = "scale-model-run"
+PROBE = "probe"
+PUZZLES = 64  # of each kind
+
+
+def run_all(
+    runs: Sequence[Run], out: Path, records: Path, *, command: str, workers: int = 1, progress: Progress = silent
+) -> list[Record]:
+    """In order; a run whose record exists is not made again. A failed one does not keep the others from running."""
+    output_directory(records)
+    finished, failures = [], []
+    with progress.task("scale model", total=len(runs)) as task:
+        for run in runs:
+            try:
+                finished.append(run_one(run, out, records, command=command, workers=workers, progress=progress))
+            except ValueError as error:
+                failures.append(f"{run.name}: {error}")
+            task.advance(1, note=run.name)
+    if failures:
+        raise ValueError(f"{len(failures)} of {len(runs)} runs failed; the first: {failures[0]}")
+    return finished
+
+
+def run_one(
+    run: Run, out: Path, records: Path, *, command: str, workers: int = 1, progress: Progress = silent
+) -> Record:
+    """Trained, exported for the next phase, and recorded with its curves."""
+    path = records / f"{run.name}.json"
+    if path.exists():
+        return read_record(path, KIND)
+    if run.after is not None and not (out / run.after / "export").is_dir():
+        raise ValueError(f"it starts from {run.after}, which has not been made")
+    directory = output_directory(out / run.name)
+    record = Record.new(KIND, command=command, config={**run.facts(), "recipe": run.recipe.as_dict()}, seed=run.seed)
+    probe = _Probe(run, directory)
+    every = max(1, run.recipe.schedule.steps // 20)
+    outcome = train(
+        run.recipe, directory, command=command, workers=workers, progress=progress,
+        evaluations=[Evaluation(PROBE, every, probe.measure)],
+    )  # fmt: skip
+    if not outcome.finished:
+        raise ValueError(f"stopped at step {outcome.step}, with a checkpoint")
+    export(directory, directory / "export")
+    seconds = read_record(directory / "run.json").seconds
+    finished = record.finished(results_of(run, directory, outcome.results), seconds=seconds)
+    write_record(path, finished)
+    shutil.rmtree(directory / "checkpoints")  # the export has the weights; the optimiser is not needed again
+    return finished
+
+
+def results_of(run: Run, directory: Path, outcome: dict[str, Any]) -> dict[str, Any]:
+    """Curves of loss, validation and probes against tokens, and what the run cost."""
+    metrics = read_metrics(directory / FILE)
+    per_step = run.recipe.data.batch * run.recipe.data.context
+    config = IHAConfig.from_pretrained(directory)
+    flops = training_flops(config, run.recipe.data.context) / run.recipe.data.context
+    curves = {
+        prefix: [
+            {
+                "tokens": line["step"] * per_step,
+                **{key.partition("/")[2]: line[key] for key in line if key.startswith(prefix)},
+            }
+            for line in metrics
+            if any(key.startswith(f"{prefix}/") for key in line)
+        ]
+        for prefix in ("validation", PROBE)
+    }
+    training = [{"tokens": line["step"] * per_step, "loss": line["loss"]} for line in metrics if "loss" in line]
+    speeds = sorted(line["tokens_per_second"] for line in metrics if "tokens_per_second" in line)
+    return {
+        "parameters": outcome["parameters"], "flops_per_token": flops, "training": training, **curves,
+        "tokens_per_second": {"median": speeds[len(speeds) // 2], "best": speeds[-1]},
+        "peak_bytes": host.peak_bytes(), "skipped": outcome["skipped"],
+    }  # fmt: skip
+
+
+def _curve(metrics: Sequence[dict[str, Any]], prefix: str, tokens_per_step: int) -> list[dict[str, Any]]:
+    """The lines that hold values named `prefix/…`, by those names, against tokens."""
+    lines = []
+    for line in metrics:
+        values = {key.removeprefix(f"{prefix}/"): line[key] for key in line if key.startswith(f"{prefix}/")}
+        if values:
+            lines.append({"tokens": line["step"] * tokens_per_step, **values})
+    return lines
+
+
+class _Probe:
+    """Made when it is first asked: the tokenizer exists once the data are prepared."""
+
+    def __init__(self, run: Run, directory: Path) -> None:
+        self.run, self.directory = run, directory
+        self.asked: list[Asked] | None = None
+
+    def measure(self, model: IHAForCausalLM, _: int) -> dict[str, float]:
+        if self.asked is None:
+            settings = Tokenizer("file", path=str(self.directory / TOKENIZER), end=self.run.recipe.data.tokenizer.end)
+            self.asked = questions(load_tokenizer(settings), self.run.recipe.data.context, PUZZLES, seed=0)
+        return accuracies(model, self.asked)

@@ -21,7 +21,9 @@ def convert(
     back: Annotated[
         bool, typer.Option("--back", help="From IHA to the plain architecture, while that is exact.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of the perturbations that let pseudo-heads learn apart.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="Of the perturbations that let pseudo-heads learn apart.")
+    ] = 0,
     out: Annotated[Path, typer.Option(help="Where convert.json goes.")] = Path("out/convert"),
     as_json: AsJson = False,
 ) -> None:

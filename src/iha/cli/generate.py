@@ -1,11 +1,12 @@
 """`iha generate`: a prompt in, text streamed out."""
 
-import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from iha.cli.output import AsJson, print_record, results_in
 
 
 def generate(
@@ -21,36 +22,51 @@ def generate(
     beams: Annotated[int, typer.Option(help="Of beam search.")] = 1,
     seed: Annotated[int, typer.Option(help="Of sampling.")] = 0,
     chat: Annotated[bool | None, typer.Option(help="Use the chat template; by default if there is one.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Prompts at a time.")] = 8,
+    batch_size: Annotated[int, typer.Option(min=1, help="Prompts at a time.")] = 8,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
-    out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("out/generate"),
+    out: Annotated[Path, typer.Option(help="Where generate.json goes.")] = Path("out/generate"),
+    as_json: AsJson = False,
 ) -> None:
-    """Continue a prompt, or a file of prompts, with any checkpoint; tokens a second at the end."""
+    """Continue a prompt, or a file of prompts, with any checkpoint; tokens per second at the end."""
     from iha.cli.low_precision import guard_low_precision
 
     guard_low_precision(dtype)
-    from iha.models import generation
+    from transformers.utils import logging
 
-    console = Console()
+    from iha.cli.main import command_line
+    from iha.models import generation
+    from iha.records import Record, write_record
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()  # what matters of its warnings, `load` raises
     if (prompt is None) == (prompts is None):
-        raise typer.BadParameter("give a prompt or --prompts FILE, one of them")
-    try:
-        sampling = generation.Sampling(max_new_tokens, temperature, top_p, top_k, beams, seed)
-        texts = [prompt] if prompt is not None else generation.read_prompts(prompts)  # type: ignore[arg-type]
+        raise ValueError("give a prompt or --prompts FILE, one of them")
+    sampling = generation.Sampling(max_new_tokens, temperature, top_p, top_k, beams, seed)
+    texts = [prompt] if prompt is not None else generation.read_prompts(prompts)  # type: ignore[arg-type]
+    streamed = len(texts) == 1 and beams == 1 and not as_json
+    with results_in(out):
         network, tokenizer = generation.load(model, dtype, device)
+        config = {
+            "model": Path(model).name,
+            "sampling": asdict(sampling),
+            "batch_size": batch_size,
+            "dtype": dtype,
+            "device": device,
+        }
+        record = Record.new("generate", command=command_line(), config=config, seed=seed)
         runs = []
         for run in generation.generate(
             network, tokenizer, texts, sampling, chat=chat, batch_size=batch_size,
-            emit=lambda text: console.print(text, end="", markup=False, highlight=False),
+            emit=(lambda text: typer.echo(text, nl=False)) if streamed else None,
         ):  # fmt: skip
             runs.append(run)
-            for generated in run.generated if len(texts) > 1 or beams > 1 else []:
-                console.print(f"[bold]{len(generated.prompt)} characters in[/bold]", end=" ")
-                console.print(generated.text, markup=False, highlight=False)
-    except (ValueError, OSError) as error:
-        raise typer.BadParameter(str(error)) from error
-    results = generation.as_json(model, sampling, runs)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "generate.json").write_text(json.dumps(results, indent=2) + "\n")
-    console.print(f"{results['tokens_per_second']:.1f} tokens/s, {results['seconds']:.1f} s", style="dim")
+            for generated in [] if streamed or as_json else run.generated:
+                typer.echo(f"{generated.prompt} → {generated.text}")
+        results = generation.summary(runs)
+        record = record.finished(results)
+        write_record(out / "generate.json", record)
+    if as_json:
+        print_record(record)
+    else:
+        typer.echo(f"{results['tokens_per_second']:.1f} tokens/s, {results['seconds']:.1f} s", err=True)

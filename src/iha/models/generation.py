@@ -1,15 +1,24 @@
 """Text in, text out: what `iha generate` does with any checkpoint directory."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TextStreamer
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TextStreamer,
+)
 
 
 @dataclass(frozen=True)
@@ -26,8 +35,10 @@ class Sampling:
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1 or self.num_beams < 1 or self.top_k < 0:
             raise ValueError(f"max_new_tokens and num_beams must be at least 1, top_k at least 0: {self}")
-        if self.temperature < 0 or not 0 < self.top_p <= 1:
-            raise ValueError(f"temperature must be at least 0 and top_p in (0, 1]: {self}")
+        if not 0 <= self.temperature < math.inf or not 0 < self.top_p <= 1:
+            raise ValueError(f"temperature must be at least 0 and finite, top_p in (0, 1]: {self}")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed must be from 0 to 2^63 - 1, got {self.seed}")
 
     def options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"max_new_tokens": self.max_new_tokens, "num_beams": self.num_beams}
@@ -56,17 +67,26 @@ class Run:
 
 
 def load(directory: str, dtype: str = "auto", device: str = "cpu") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Model and tokenizer of a checkpoint directory of any architecture that `transformers` knows."""
-    if not (Path(directory) / "config.json").is_file():
-        raise ValueError(f"{directory} is no checkpoint directory: it has no config.json")
+    """Model and tokenizer of a checkpoint directory of any architecture that `transformers` knows.
+
+    Raises ValueError for whatever is wrong with it: a weight that is missing is an error here, not a random number.
+    """
+    _check_files(Path(directory))
     if dtype not in ("auto", "float32", "bfloat16", "float16"):
         raise ValueError(f"dtype must be auto, float32, bfloat16 or float16, got {dtype!r}")
-    try:
+    place = _device(device)
+    with _reading(f"the tokenizer of {directory}"):
         tokenizer = AutoTokenizer.from_pretrained(directory)
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"{directory} has no tokenizer that can be read: {error}") from error
-    model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype)
-    model = model.to(torch.device(device)).eval()
+    with _reading(f"the model in {directory}"):
+        config = AutoConfig.from_pretrained(directory)
+        _check_depth(directory, config)
+        found: Any = AutoModelForCausalLM.from_pretrained(
+            directory, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True
+        )
+        model, info = found
+    if holes := sorted(info["missing_keys"]):
+        raise ValueError(f"{directory} lacks {len(holes)} weights, among them {', '.join(holes[:3])}")
+    model = model.to(place).eval()
     if len(tokenizer) > model.config.vocab_size:
         raise ValueError(
             f"the tokenizer of {directory} has {len(tokenizer)} tokens, the model only {model.config.vocab_size}"
@@ -75,12 +95,13 @@ def load(directory: str, dtype: str = "auto", device: str = "cpu") -> tuple[PreT
 
 
 def read_prompts(path: Path) -> list[str]:
-    """One prompt a line; in a .jsonl file the field "prompt" of each line."""
-    lines = [line for line in path.read_text().splitlines() if line.strip()]
-    prompts = [json.loads(line)["prompt"] for line in lines] if path.suffix == ".jsonl" else lines
-    if not prompts:
+    """One prompt per line; in a .jsonl file the field "prompt" of each line."""
+    lines = [(number, line) for number, line in enumerate(path.read_text().splitlines(), 1) if line.strip()]
+    if not lines:
         raise ValueError(f"{path} holds no prompt")
-    return prompts
+    if path.suffix != ".jsonl":
+        return [line for _, line in lines]
+    return [_prompt(line, f"{path}, line {number}") for number, line in lines]
 
 
 def generate(
@@ -94,6 +115,8 @@ def generate(
     emit: Callable[[str], None] | None = None,  # receives text as it is made, for a single prompt
 ) -> Iterator[Run]:
     """The prompts in batches, left-padded."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     if chat and not tokenizer.chat_template:
         raise ValueError("this tokenizer has no chat template")
     chat = bool(tokenizer.chat_template) if chat is None else chat
@@ -119,19 +142,79 @@ def generate(
         yield Run([_generated(tokenizer, p, row, ends) for p, row in zip(batch, new, strict=True)], seconds)
 
 
-def as_json(directory: str, sampling: Sampling, runs: list[Run]) -> dict[str, Any]:
+def summary(runs: list[Run]) -> dict[str, Any]:
+    """What was generated and how fast, for a record."""
+    seconds = sum(run.seconds for run in runs)
     return {
-        "model": Path(directory).name,
-        "sampling": asdict(sampling),
-        "seconds": sum(run.seconds for run in runs),
-        "tokens_per_second": sum(g.new_tokens for r in runs for g in r.generated) / sum(r.seconds for r in runs),
+        "seconds": seconds,
+        "tokens_per_second": sum(g.new_tokens for r in runs for g in r.generated) / seconds,
         "generated": [asdict(g) for run in runs for g in run.generated],
     }
 
 
 def _as_chat(tokenizer: PreTrainedTokenizerBase, prompt: str) -> str:
     messages = [{"role": "user", "content": prompt}]
-    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    with _reading("the chat template"):
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
+
+def _check_files(directory: Path) -> None:
+    if not (directory / "config.json").is_file():
+        raise ValueError(f"{directory} is no checkpoint directory: it has no config.json")
+    if list(directory.glob("*.safetensors")):
+        return
+    if pickled := sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in directory.glob(pattern)):
+        raise ValueError(
+            f"{directory} has its weights in {pickled[0]}, a pickle, which can run code when it is loaded; only "
+            "safetensors are read. If you trust it: AutoModelForCausalLM.from_pretrained(directory)"
+            ".save_pretrained(new_directory) in transformers writes safetensors"
+        )
+    raise ValueError(f"{directory} has no weights (*.safetensors)")
+
+
+def _check_depth(directory: str, config: Any) -> None:
+    """A model of 100 000 layers takes minutes to build before anybody notices that it has no weights."""
+    from safetensors import safe_open
+
+    layers, tensors = getattr(config, "num_hidden_layers", None), 0
+    for path in Path(directory).glob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            tensors += len(file.keys())
+    if isinstance(layers, int) and layers > tensors:
+        raise ValueError(f"config.json asks for {layers} layers, the checkpoint has {tensors} tensors")
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(f"no device {name!r} here: {str(error).splitlines()[0]}") from error
+    if device.type == "meta":
+        raise ValueError("no device 'meta' here: it holds no numbers")
+    return device
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Foreign code that reads foreign files may raise anything; say which file it was."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
+        raise ValueError(f"{what} cannot be used: {kind}{error}") from error
+
+
+def _prompt(line: str, where: str) -> str:
+    try:
+        prompt = json.loads(line)["prompt"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f'{where} is no object with the field "prompt": {line[:80]}') from error
+    if not isinstance(prompt, str):
+        raise ValueError(f"{where}: the prompt is no text: {prompt!r}")
+    return prompt
 
 
 def _ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:

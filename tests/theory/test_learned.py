@@ -8,7 +8,6 @@ import torch
 from iha.theory.cpm3 import brute_force
 from iha.theory.filter_bound import operator_residual
 from iha.theory.learned import CPM3, Experiment, counts, learn, plan, ring
-from iha.theory.learned_models import CountModel, FilterModel
 from iha.theory.polynomial_filters import ceil_sqrt
 
 
@@ -21,18 +20,6 @@ def test_ring_powers_are_orthogonal_so_the_floor_is_known() -> None:
     A = ring(12, seed=3).double()
     for heads in range(1, 5):
         assert operator_residual(A, 4, heads) == pytest.approx(math.sqrt(1 - heads / 4), abs=1e-12)
-
-
-def test_models_have_the_parameters_of_the_theorems_and_a_projection() -> None:
-    N, d, k = 12, 2, 9
-    H = ceil_sqrt(k)
-    iha, mha = FilterModel("IHA", H, N, d, k, 0), FilterModel("MHA", k, N, d, k, 0)
-    count = [sum(p.numel() for p in m.parameters()) for m in (iha, mha)]
-    # R is per head here (Algorithm 1): 3H³ + H² instead of 4H³.
-    assert count[0] == 2 * N * (N + d) * H + d * (N + d) * H**2 + 3 * H**3 + H**2 + (H * H * d) * (k * d)
-    assert count[1] == 2 * N * (N + d) * k + d * (N + d) * k + (k * d) * (k * d)
-    widths = [sum(p.numel() for p in CountModel(kind, 2, 6, 8, 0).parameters()) for kind in ("IHA", "MHA")]
-    assert widths[0] - widths[1] == 3 * 2 * 2 * 2 + 2 * 2
 
 
 def test_the_plan_has_what_was_asked_for() -> None:

@@ -15,6 +15,16 @@ from iha.ops.rotary import full_table
 BACKENDS = {"eager": "auto", "sdpa": "auto", "flex_attention": "flex", "flash_attention_2": "flash"}
 
 
+def backend_of(attn_implementation: str) -> str:
+    """The backend behind an `attn_implementation`; ValueError for those that cannot run these layers."""
+    if attn_implementation not in BACKENDS:
+        raise ValueError(
+            f"attn_implementation={attn_implementation!r} cannot run this model: heads are mixed around attention, and "
+            f"kernels of the Hub, paged attention and serving engines ignore that; supported are {', '.join(BACKENDS)}"
+        )
+    return BACKENDS[attn_implementation]
+
+
 def build_layer(config: IHAConfig, layer_idx: int) -> SelfAttention:
     """The attention of one layer, as the schedule says. RoPE comes from the model's tables."""
     spec = config.layers[layer_idx]
@@ -40,6 +50,7 @@ def shared_by_layers(
 ) -> Shared:
     """For the new tokens at positions (1 or B, N) and layers of these rotary strides."""
     implementation = config._attn_implementation or "sdpa"
+    backend = backend_of(implementation)
     rotations = {}
     for stride in strides:
         tokens = full_table(*rotary((stride * positions).unsqueeze(-1)))  # (1 or B, N, 1, D)
@@ -47,4 +58,4 @@ def shared_by_layers(
         if stride > 1:
             offsets = offset_tables(stride, rotary.offsets, pseudo_head_offsets(stride, positions.device))
         rotations[stride] = Rotation(tokens, *offsets)
-    return Shared(rotations, BACKENDS[implementation], implementation == "eager")
+    return Shared(rotations, backend, implementation == "eager")

@@ -211,7 +211,15 @@ class IHAConfig(PreTrainedConfig):
         if self.attention_dropout:
             raise ValueError(f"attention_dropout is not supported, got {self.attention_dropout}")
         rope_type = (self.rope_parameters or {}).get("rope_type", "default")
-        if rope_type not in ROPE_TYPES:
-            raise ValueError(f"rope_parameters: rope_type must be one of {ROPE_TYPES}, got {rope_type!r}")
+        check_rope_type(rope_type)
         if (self.rope_parameters or {}).get("partial_rotary_factor", 1.0) != 1.0:
             raise ValueError("rope_parameters: partial_rotary_factor other than 1 is not supported")
+
+
+def check_rope_type(rope_type: object) -> None:
+    """Those whose frequencies change with the length ("dynamic", "longrope") are refused."""
+    if rope_type not in ROPE_TYPES:
+        raise ValueError(
+            f"rope_parameters: rope_type must be one of {ROPE_TYPES}, whose frequencies do not depend on the length; "
+            f"got {rope_type!r}"
+        )

@@ -11,14 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    TextStreamer,
-)
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TextStreamer
+
+from iha.models.loading import load_strict
 
 
 @dataclass(frozen=True)
@@ -80,12 +75,7 @@ def load(directory: str, dtype: str = "auto", device: str = "cpu") -> tuple[PreT
     with _reading(f"the model in {directory}"):
         config = AutoConfig.from_pretrained(directory)
         _check_depth(directory, config)
-        found: Any = AutoModelForCausalLM.from_pretrained(
-            directory, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True
-        )
-        model, info = found
-    if holes := sorted(info["missing_keys"]):
-        raise ValueError(f"{directory} lacks {len(holes)} weights, among them {', '.join(holes[:3])}")
+        model: Any = load_strict(directory, config=config, dtype=dtype)
     model = model.to(place).eval()
     if len(tokenizer) > model.config.vocab_size:
         raise ValueError(

@@ -12,8 +12,8 @@ def padding_of(attention_mask: Tensor | None, inputs_embeds: Tensor, cache: Cach
         return None
     if attention_mask.dim() != 2:
         raise ValueError(
-            "attention_mask must be (B, tokens so far) with 0 for padding; documents go by document_ids. "
-            f"Got shape {tuple(attention_mask.shape)}"
+            f"attention_mask must be (B, tokens so far) with 0 for padding, got shape {tuple(attention_mask.shape)}: "
+            "4-D masks (prefix-LM, tree decoding) are not supported, packed documents go by document_ids"
         )
     if torch.compiler.is_compiling():
         return attention_mask.bool()  # whether all are real is data, which compiled code must not depend on
@@ -37,3 +37,17 @@ def documents_of(position_ids: Tensor | None) -> Tensor | None:
     if not torch.compiler.is_compiling() and not bool(starts.any()):
         return None
     return starts.cumsum(dim=1)
+
+
+def documents_of_lengths(cu_seq_lens: Tensor | None, inputs_embeds: Tensor) -> Tensor | None:
+    """Packed documents (1, N) of a flattened batch, by the cumulative lengths that FlashAttention takes."""
+    if cu_seq_lens is None:
+        return None
+    B, N = inputs_embeds.shape[:2]
+    if B != 1 or cu_seq_lens.dim() != 1:
+        raise ValueError(
+            f"cu_seq_lens_q are for a flattened batch: need one row and (documents + 1,) lengths, got {B} rows and "
+            f"shape {tuple(cu_seq_lens.shape)}"
+        )
+    tokens = torch.arange(N, device=inputs_embeds.device)
+    return torch.searchsorted(cu_seq_lens.to(tokens.device, tokens.dtype), tokens, right=True).unsqueeze(0)

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel
 from transformers import initialization as init
@@ -17,12 +16,17 @@ from transformers.utils.output_capturing import capture_outputs
 
 from iha.layers.base import SelfAttention
 from iha.layers.call import Shared
-from iha.models.attention import build_layer, shared_by_layers
+from iha.models.attention import backend_of, build_layer, shared_by_layers
 from iha.models.cache import CacheOfLayer, with_room_to_grow
 from iha.models.configuration import IHAConfig
-from iha.models.inputs import documents_of, padding_of
+from iha.models.inputs import documents_of, documents_of_lengths, padding_of
 from iha.models.remote_code import write_stub
 from iha.models.rotary import IHARotaryEmbedding
+
+_NO_CONTINUOUS_BATCHING = (
+    "continuous batching (generate_batch) is not supported: its paged attention would run without the mixing of heads; "
+    "use generate with a left-padded batch"
+)
 
 
 class IHAMLP(nn.Module):
@@ -95,25 +99,11 @@ class IHAPreTrainedModel(PreTrainedModel):
             for name, value in loaded.items():
                 own[name].copy_(value)
 
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
-        """As everywhere, but a checkpoint that is not whole is an error, not a model with random weights in it."""
-        with_info = kwargs.pop("output_loading_info", False)
-        any_size = kwargs.pop("ignore_mismatched_sizes", False)
-        options = {**kwargs, "output_loading_info": True, "ignore_mismatched_sizes": True}
-        try:
-            loaded: Any = super().from_pretrained(pretrained_model_name_or_path, *args, **options)
-        except SafetensorError as error:
-            raise ValueError(f"{pretrained_model_name_or_path}: not a whole safetensors file: {error}") from error
-        model, info = loaded
-        where = f"{pretrained_model_name_or_path} does not fit its config.json as {cls.__name__}"
-        if info["mismatched_keys"] and not any_size:
-            name, found, expected = sorted(info["mismatched_keys"])[0]
-            hint = " (vocab_size?)" if "embed_tokens" in name or "lm_head" in name else ""
-            raise ValueError(f"{where}: {name} has shape {tuple(found)}, not {tuple(expected)}{hint}")
-        if missing := sorted(info["missing_keys"]):
-            raise ValueError(f"{where}: it lacks {len(missing)} tensors, among them {', '.join(missing[:3])}")
-        return (model, info) if with_info else model
+    def _check_and_adjust_attn_implementation(self, attn_implementation: str | None, *args: Any, **kwargs: Any) -> str:
+        """Also of `set_attn_implementation`. No kernel from the Hub takes the place of a missing flash-attn."""
+        implementation = "sdpa" if attn_implementation is None else attn_implementation
+        backend_of(implementation)
+        return self.get_correct_attn_implementation(implementation, kwargs.get("is_init_check", False))
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
         """As everywhere, and a stub beside the weights, so that `trust_remote_code=True` finds `iha`."""
@@ -160,6 +150,8 @@ class IHAModel(IHAPreTrainedModel):
             inputs_embeds = self.embed_tokens(input_ids)
         assert inputs_embeds is not None
         padding = padding_of(attention_mask, inputs_embeds, past_key_values)
+        if document_ids is None:
+            document_ids = documents_of_lengths(kwargs.get("cu_seq_lens_q"), inputs_embeds)
         if document_ids is None and padding is None and past_key_values is None:
             document_ids = documents_of(position_ids)
         if document_ids is not None:
@@ -177,7 +169,7 @@ class IHAModel(IHAPreTrainedModel):
 
         shared = shared_by_layers(self.config, self.rotary_emb, self.rotary_strides, position_ids)
         hidden_states = inputs_embeds
-        for layer in self.layers:
+        for layer in self.layers[: self.config.num_hidden_layers]:  # fewer of them draft (assistant_early_exit)
             hidden_states = layer(
                 hidden_states, shared, padding, document_ids, past_key_values=past_key_values, use_cache=use_cache
             )
@@ -244,6 +236,13 @@ class IHAForCausalLM(IHAPreTrainedModel, GenerationMixin):
         assert past_key_values is not None
         room = past_key_values.get_max_length() - attention_mask.shape[1]
         return torch.nn.functional.pad(attention_mask, (0, max(0, room)), value=1).bool()
+
+    def generate_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Continuous batching is refused: its paged attention sees single heads, before they are mixed."""
+        raise ValueError(_NO_CONTINUOUS_BATCHING)
+
+    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
+        raise ValueError(_NO_CONTINUOUS_BATCHING)
 
     def _prepare_cache_for_generation(self, *args: Any, **kwargs: Any) -> Any:
         prepared = super()._prepare_cache_for_generation(*args, **kwargs)  # type: ignore[misc]

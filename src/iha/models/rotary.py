@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from iha.models.configuration import IHAConfig
+from iha.models.configuration import IHAConfig, check_rope_type
 
 Table = tuple[Tensor, Tensor]  # cos and sin
 
@@ -21,6 +21,7 @@ class IHARotaryEmbedding(nn.Module):
         self.config = config
         assert config.rope_parameters is not None
         self.rope_type = config.rope_parameters["rope_type"]
+        check_rope_type(self.rope_type)
         frequencies, self.attention_scaling = self.frequencies()
         self.inv_freq: Tensor
         self.register_buffer("inv_freq", frequencies, persistent=False)  # (D/2,)

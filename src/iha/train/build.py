@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from iha.models.configuration import IHAConfig
+from iha.models.loading import load_strict
 from iha.models.modeling import IHAForCausalLM
 from iha.models.presets import preset
 from iha.train.recipe import Model, Recipe
@@ -35,7 +36,7 @@ def model_config(recipe: Recipe, vocabulary: int, end_id: int | None) -> IHAConf
 def build_model(recipe: Recipe, config: IHAConfig, device: torch.device | str = "cpu") -> IHAForCausalLM:
     """Freshly initialised from the recipe's seed, or with the weights of `model.init_from`; float64 if so computed."""
     if recipe.model.init_from is not None:
-        network = IHAForCausalLM.from_pretrained(recipe.model.init_from, config=config, dtype=torch.float32)
+        network = load_strict(recipe.model.init_from, IHAForCausalLM, config=config, dtype=torch.float32)
     else:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)

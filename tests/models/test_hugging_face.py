@@ -1,0 +1,58 @@
+"""transformers' own model, generation and export tests, for five settings of attention.
+
+They are not in the installed package. Point IHA_TRANSFORMERS_TESTS to a directory that holds its `tests` package: the
+repository at the installed version, or the source distribution's tests with what that leaves out
+(causal_lm_tester.py, generation/, exporters/, utils/) from the repository.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+HOME = os.environ.get("IHA_TRANSFORMERS_TESTS")
+if not HOME or not (Path(HOME) / "tests" / "causal_lm_tester.py").is_file():
+    pytest.skip(
+        "IHA_TRANSFORMERS_TESTS names no directory with transformers' tests/causal_lm_tester.py",
+        allow_module_level=True,
+    )
+sys.path.insert(0, HOME)
+sys.modules.pop("tests", None)  # ours, which pytest has registered
+
+import unittest  # noqa: E402
+
+from tests import causal_lm_tester  # type: ignore[import-not-found]  # noqa: E402
+
+from iha.models import IHAConfig, IHAForCausalLM, IHAModel  # noqa: E402
+
+SETTINGS = {
+    "Hybrid": {"attention": "iha", "window": 4, "global_every": 2},
+    "Everywhere": {"attention": "iha", "window": 0, "global_every": None},
+    "Global": {"attention": "global"},
+    "GlobalLocal": {"attention": "global_local", "window": 4, "global_every": 2},
+    "TalkingHeads": {"attention": "talking_heads"},
+    "Differential": {"attention": "differential"},
+}
+
+
+def _tests_of(name: str, fields: dict) -> type:
+    class Tester(causal_lm_tester.CausalLMModelTester):
+        base_model_class, causal_lm_class, config_class = IHAModel, IHAForCausalLM, IHAConfig
+        forced_config_args = ["pad_token_id", *fields]  # noqa: RUF012
+
+        def get_config(self) -> IHAConfig:
+            for field, value in fields.items():
+                setattr(self, field, value)
+            return super().get_config()
+
+    class Tests(causal_lm_tester.CausalLMModelTest, unittest.TestCase):
+        model_tester_class = Tester
+        # Weights are between virtual tokens, N*P of them: the shapes that these expect are of N.
+        has_attentions = not name.startswith(("Hybrid", "Everywhere", "TalkingHeads", "Differential"))
+
+    return type(f"Test{name}", (Tests,), {})
+
+
+for _name, _fields in SETTINGS.items():
+    globals()[f"Test{_name}"] = _tests_of(_name, _fields)

@@ -1,15 +1,14 @@
-"""Saving and loading: weights survive, alpha and R too, and what is broken is refused."""
+"""Saving and loading: weights survive, alpha and R too."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from tiny import KINDS, tiny_config, tiny_model, tokens
 from transformers import AutoModel, AutoModelForCausalLM
 
@@ -128,35 +127,6 @@ def _run(script: str, tmp_path: Path, check: bool = True) -> subprocess.Complete
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
     assert not check or result.returncode == 0, result.stderr
     return result
-
-
-def test_broken_checkpoints_are_refused(tmp_path: Path) -> None:
-    """An error with a name in it, never a model with random weights."""
-    model = tiny_model()
-    model.save_pretrained(tmp_path)
-    weights, config = tmp_path / "model.safetensors", tmp_path / "config.json"
-    data, tensors, fields = weights.read_bytes(), load_file(weights), json.loads(config.read_text())
-
-    def refused(match: str, error: Any = ValueError) -> None:
-        with pytest.raises(error, match=match):
-            AutoModelForCausalLM.from_pretrained(tmp_path)
-        weights.write_bytes(data)
-        config.write_text(json.dumps(fields))
-
-    weights.write_bytes(data[: len(data) // 2])
-    refused("safetensors")
-    save_file({"foreign.weight": torch.ones(3)}, weights, metadata={"format": "pt"})
-    refused(r"IHAForCausalLM: it lacks \d+ tensors")
-    save_file(
-        {n: t for n, t in tensors.items() if "layers.0.self_attn.alpha_q" not in n}, weights, metadata={"format": "pt"}
-    )
-    refused("it lacks 1 tensors.*layers.0.self_attn.alpha_q")
-    config.write_text(json.dumps({**fields, "vocab_size": 99}))
-    refused(r"(embed_tokens|lm_head).weight has shape \(61, 32\), not \(99, 32\) \(vocab_size\?\)")
-    config.write_text("{")
-    refused("config", (ValueError, OSError))
-    config.write_text(json.dumps({**fields, "causal": "backwards"}))
-    refused("causal")
 
 
 def test_lazy_names() -> None:

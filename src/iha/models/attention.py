@@ -53,7 +53,7 @@ def shared_by_layers(
     backend = backend_of(implementation)
     rotations = {}
     for stride in strides:
-        tokens = full_table(*rotary((stride * positions).unsqueeze(-1)))  # (1 or B, N, 1, D)
+        tokens = full_table(*rotary.table((stride * positions).unsqueeze(-1)))  # (1 or B, N, 1, D)
         offsets = ()
         if stride > 1:
             offsets = offset_tables(stride, rotary.offsets, pseudo_head_offsets(stride, positions.device))

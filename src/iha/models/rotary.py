@@ -43,13 +43,19 @@ class IHARotaryEmbedding(nn.Module):
         return self
 
     @torch.no_grad()
-    def forward(self, positions: Tensor) -> Table:
-        """positions (1 or B, N) to cos and sin, (1 or B, N, D/2) each."""
+    def forward(self, x: Tensor, position_ids: Tensor) -> Table:
+        """As in `transformers`: position_ids (1 or B, N) to cos and sin, (1 or B, N, D) each, in x's dtype."""
+        cos, sin = self.table(position_ids)
+        return torch.cat((cos, cos), dim=-1).to(x.dtype), torch.cat((sin, sin), dim=-1).to(x.dtype)
+
+    @torch.no_grad()
+    def table(self, positions: Tensor) -> Table:
+        """positions (...) to cos and sin, (..., D/2) each, in float32."""
         cos, sin = self.offsets(positions)
         return cos * self.attention_scaling, sin * self.attention_scaling
 
     @torch.no_grad()
     def offsets(self, positions: Tensor) -> Table:
-        """The same without the factor, for turning on what has been turned."""
+        """The same without the factor, for rotating further what has been rotated."""
         angle = positions[..., None].float() * self.inv_freq.float()
         return angle.cos(), angle.sin()

@@ -1,0 +1,206 @@
+"""Every cache, every window, every chunking: the logits are those of the whole computation."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import tiny_model, tokens
+from transformers import DynamicCache, StaticCache
+from transformers.cache_utils import DynamicLayer
+
+from iha.models import IHAForCausalLM
+from iha.models.cache import GrowingLayer, GrowingWindowLayer, with_room_to_grow
+
+TIGHT: dict[str, Any] = {"rtol": 0, "atol": 5e-5}
+CACHES = {
+    "ours": lambda config, N: None,
+    "dynamic": lambda config, N: DynamicCache(config=config),
+    "plain": lambda config, N: DynamicCache(),
+    "static": lambda config, N: StaticCache(config, max_cache_len=N + 3),
+    "exactly full": lambda config, N: StaticCache(config, max_cache_len=N),
+}
+
+
+def in_chunks(model: IHAForCausalLM, x: torch.Tensor, sizes: list[int], cache: Any, **options: Any) -> torch.Tensor:
+    logits = []
+    for chunk in x.split(sizes, dim=1):
+        out = model(chunk, past_key_values=cache, use_cache=True, **options)
+        cache = out.past_key_values
+        logits.append(out.logits)
+    return torch.cat(logits, dim=1)
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(sorted(CACHES)),
+    st.lists(st.integers(1, 5), min_size=1, max_size=7),
+    st.fixed_dictionaries(
+        {
+            "attention": st.sampled_from(["iha", "iha", "global_local"]),
+            "window": st.integers(1, 6),
+            "global_every": st.sampled_from([None, 2, 3]),
+            "num_pseudo_heads": st.integers(1, 3),
+            "causal": st.sampled_from(["virtual", "token"]),
+            "rope_positions": st.sampled_from(["virtual", "token"]),
+            "collapse": st.sampled_from(["per_head", "full"]),
+            "num_key_value_heads": st.sampled_from([1, 2, 4]),
+        }
+    ),
+    st.booleans(),
+)
+@torch.no_grad()
+def test_every_window_cache_and_chunking(kind: str, sizes: list[int], fields: dict[str, Any], padded: bool) -> None:
+    N = sum(sizes)
+    model, x = tiny_model(**fields), tokens(2, N)
+    mask = torch.ones_like(x)
+    if padded:
+        mask[1, : min(3, N - 1)] = 0
+    whole = model(x, attention_mask=mask).logits
+    cache, logits, seen = CACHES[kind](model.config, N), [], 0
+    for chunk in x.split(sizes, dim=1):
+        seen += chunk.shape[1]
+        out = model(chunk, attention_mask=mask[:, :seen], past_key_values=cache, use_cache=True)
+        cache = out.past_key_values
+        logits.append(out.logits)
+    torch.testing.assert_close(torch.cat(logits, dim=1)[mask.bool()], whole[mask.bool()], **TIGHT)
+
+
+@pytest.mark.parametrize("fields", [{"causal": "token"}, {"num_pseudo_heads": 1}, {"attention": "global_local"}])
+@pytest.mark.parametrize("kind", CACHES)
+@torch.no_grad()
+def test_a_window_that_reaches_back_no_token(fields: dict[str, Any], kind: str) -> None:
+    """A window of 1: the caches of `transformers` would slice [-0:] and keep everything."""
+    model, x = tiny_model(window=1, global_every=None, **fields), tokens(2, 9)
+    for sizes in ([1] * 9, [4, 1, 1, 3], [9]):
+        found = in_chunks(model, x, sizes, CACHES[kind](model.config, 9))
+        torch.testing.assert_close(found, model(x).logits, **TIGHT)
+
+
+@torch.no_grad()
+def test_the_cache_has_the_ordinary_shape() -> None:
+    model = tiny_model("iha-everywhere")
+    cache = model(tokens(2, 7), use_cache=True).past_key_values
+    assert all(layer.keys.shape == layer.values.shape == (2, 2, 7, 8) for layer in cache.layers)  # B, G, N, D
+
+
+def test_prefill_in_inference_mode_then_going_on() -> None:
+    model, x = tiny_model(), tokens(1, 9)
+    with torch.inference_mode():
+        cache = model(x[:, :5], use_cache=True).past_key_values
+        cache = model(x[:, 5:6], past_key_values=cache).past_key_values
+    with torch.no_grad():
+        logits = [model(x[:, t : t + 1], past_key_values=cache).logits for t in (6, 7, 8)]
+        torch.testing.assert_close(torch.cat(logits, dim=1), model(x).logits[:, 6:], **TIGHT)
+
+
+@pytest.mark.parametrize("kind", ["iha", "global", "differential"])
+def test_gradients_through_cached_decoding(kind: str) -> None:
+    model, x = tiny_model(kind), tokens(2, 6)
+    gradients = []
+    for sizes in ([6], [3, 1, 1, 1]):
+        model.zero_grad()
+        in_chunks(model, x, sizes, None).square().mean().backward()
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-3, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("kind", ["iha", "iha-token", "global"])
+@torch.no_grad()
+def test_copies_of_a_cache_go_on_apart(kind: str) -> None:
+    """A shared prefix, continued twice: by a deep copy, and by copies of the layers that share their memory."""
+    model, prefix = tiny_model(kind), tokens(1, 6)
+    ends = [tokens(1, 3, seed=s) for s in (1, 2)]
+
+    def shallow(cache: DynamicCache) -> DynamicCache:
+        twin = copy.copy(cache)
+        twin.layers = [copy.copy(layer) for layer in cache.layers]
+        return twin
+
+    for copied in (copy.deepcopy, shallow):
+        caches = [model(prefix, use_cache=True).past_key_values]
+        model(prefix[:, :1], past_key_values=copy.deepcopy(caches[0]))  # a copy that is thrown away
+        caches.append(copied(caches[0]))
+        for t in range(3):  # in turns
+            for cache, end in zip(caches, ends, strict=True):
+                logits = model(end[:, t : t + 1], past_key_values=cache).logits
+                whole = model(torch.cat((prefix, end[:, : t + 1]), dim=1)).logits[:, -1:]
+                torch.testing.assert_close(logits, whole, **TIGHT)
+
+
+@torch.no_grad()
+def test_nothing_is_hung_on_a_foreign_cache() -> None:
+    model, x = tiny_model("iha-everywhere"), tokens(1, 6)
+    cache = DynamicCache(config=model.config)
+    usual = set(vars(DynamicLayer()))
+    for t in range(6):
+        model(x[:, t : t + 1], past_key_values=cache)
+    assert all(set(vars(layer)) - {"dtype", "device"} == usual for layer in cache.layers)
+
+
+def test_no_state_is_written_in_forward() -> None:
+    model, x = tiny_model(), tokens(1, 6)
+    before = {name: dict(vars(module)) for name, module in model.named_modules()}
+    with torch.no_grad():
+        model.generate(x, max_new_tokens=3, do_sample=False)
+    for name, module in model.named_modules():
+        if "self_attn" in name:
+            assert set(vars(module)) == set(before[name]), name
+            assert vars(module).get("backend") == before[name].get("backend")
+
+
+@torch.no_grad()
+def test_crops_reorders_and_repeats_as_cat_would() -> None:
+    new = torch.randn(2, 3, 4, 5)
+    plain, ours = DynamicLayer(), GrowingLayer()
+    for change in (
+        None, lambda layer: layer.crop(-2), lambda layer: layer.reorder_cache(torch.tensor([1, 0])),
+        lambda layer: layer.batch_repeat_interleave(2), lambda layer: layer.batch_select_indices(torch.tensor([0, 3])),
+        lambda layer: layer.reset(),
+    ):  # fmt: skip
+        for layer in (plain, ours):
+            if change is not None:
+                change(layer)
+            B = layer.keys.shape[0] if layer.is_initialized else 2
+            layer.update(new[:1].expand(B, -1, -1, -1), new[1:].expand(B, -1, -1, -1))
+            layer.update(new[:1, :, :1].expand(B, -1, -1, -1), new[1:, :, :1].expand(B, -1, -1, -1))
+        assert torch.equal(plain.keys, ours.keys)
+        assert torch.equal(plain.values, ours.values)
+
+
+def test_only_empty_dynamic_layers_are_replaced() -> None:
+    cache = with_room_to_grow(DynamicCache(config=tiny_model().config))
+    assert [type(layer) for layer in cache.layers] == [GrowingWindowLayer, GrowingWindowLayer, GrowingLayer]
+    static = StaticCache(tiny_model().config, max_cache_len=9)
+    assert [type(layer) for layer in with_room_to_grow(static).layers] == [type(layer) for layer in static.layers]
+
+
+@torch.no_grad()
+def test_offloaded_to_disk(tmp_path: Any) -> None:
+    """Weights on the meta device until a layer runs: nothing may be read off `o_proj.weight`."""
+    accelerate = pytest.importorskip("accelerate")
+    model, x = tiny_model(), tokens(1, 7)
+    expected = model.generate(x, max_new_tokens=6, do_sample=False)
+    offloaded = accelerate.disk_offload(model, tmp_path, execution_device=torch.device("cpu"))
+    torch.testing.assert_close(offloaded.generate(x, max_new_tokens=6, do_sample=False), expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+@torch.no_grad()
+def test_dynamic_quantisation_decodes() -> None:
+    """Projections whose weights are of an integer type: cached logits are those of the quantised model's forward."""
+    model = torch.ao.quantization.quantize_dynamic(tiny_model(), {torch.nn.Linear}, dtype=torch.qint8)
+    x = tokens(1, 9)
+    mask = torch.ones_like(x)
+    mask[0, :2] = 0
+    cache, logits = None, []
+    for t in range(9):
+        out = model(x[:, t : t + 1], attention_mask=mask[:, : t + 1], past_key_values=cache, use_cache=True)
+        cache = out.past_key_values
+        logits.append(out.logits)
+    # Activations are quantised per call, a token at a time or nine: close, not equal.
+    whole = model(x, attention_mask=mask).logits
+    torch.testing.assert_close(torch.cat(logits, dim=1)[:, 2:], whole[:, 2:], rtol=0, atol=0.5)

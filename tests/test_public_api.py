@@ -8,11 +8,35 @@ import pytest
 
 import iha
 
+NAMES = {
+    "IHAConfig", "IHAForCausalLM", "InterleavedHeadAttention", "KVCache", "accounting", "convert",
+    "interleaved_head_attention", "layers", "models", "ops", "reference",
+}  # fmt: skip
 
-def test_names():
-    assert set(iha.__all__) >= {"InterleavedHeadAttention", "KVCache", "interleaved_head_attention", "reference"}
-    assert all(hasattr(iha, name) for name in iha.__all__)
-    assert set(iha.__all__) <= set(dir(iha))
+
+def test_dir_shows_the_public_names_and_nothing_else():
+    assert {name for name in dir(iha) if not name.startswith("_")} == NAMES
+    assert all(hasattr(iha, name) for name in NAMES)
+
+
+def _printed(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_the_rooms_are_there_after_a_bare_import():
+    code = "import iha; print(iha.layers.__name__, iha.accounting.__name__, iha.convert.from_pretrained.__name__)"
+    assert _printed(code).split() == ["iha.layers", "iha.accounting", "from_pretrained"]
+
+
+def test_help_is_a_page_not_a_book():
+    printed = _printed("import iha; help(iha)")
+    assert "iha.convert.from_pretrained" in printed
+    assert len(printed.splitlines()) < 80
+
+
+def test_from_pretrained_is_typed():
+    returned = inspect.signature(iha.convert.from_pretrained).return_annotation
+    assert returned is iha.IHAForCausalLM
 
 
 def test_the_operator_has_the_arguments_of_the_design():

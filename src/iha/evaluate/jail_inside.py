@@ -74,7 +74,7 @@ def encode(value: Any, handle: Callable[[Any], int]) -> Any:
             return [kind.__name__, [encode(item, handle) for item in kind(value)]]
     if type(value).__name__ in ("Fraction", "Decimal") and type(value).__module__ in ("fractions", "decimal"):
         return [type(value).__name__, str(value)]
-    if isinstance(value, type) and vars(builtins).get(value.__name__) is value:  # int, str, ...
+    if isinstance(value, type) and getattr(builtins, value.__name__, None) is value:  # int, str, ...
         return ["type", value.__name__]
     return ["handle", handle(value)]
 

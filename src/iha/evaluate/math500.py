@@ -17,7 +17,7 @@ from iha.evaluate.answers import after_thought
 from iha.evaluate.benchmark import GREEDY, SAMPLED, Benchmark
 from iha.evaluate.protocol import Question, Verdict
 
-SECONDS = 15  # of one comparison, whose own limits are 5 s for each of its three steps
+SECONDS = 120  # of one comparison, should its own limit on CPU time not end it
 START_SECONDS = 300  # of importing sympy, on a machine however busy
 
 
@@ -75,24 +75,23 @@ class MATH500(Benchmark):
     def judge(self, questions: Sequence[Question], samples: Sequence[Sequence[str]]) -> list[list[Verdict]]:
         if len(questions) != len(samples):
             raise ValueError(f"{len(questions)} questions, but the samples of {len(samples)}")
-        workers = max(1, min(os.cpu_count() or 1, len(questions)))
-        free: queue.Queue[MathVerify] = queue.Queue()
-        for _ in range(workers):
-            free.put(MathVerify())
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return list(pool.map(_judge, questions, samples))
 
-        def judge_one(question: Question, texts: Sequence[str]) -> list[Verdict]:
-            math_verify = free.get()
-            try:
-                return judge(math_verify, question.reference, texts)
-            finally:
-                free.put(math_verify)
 
-        try:
-            with ThreadPoolExecutor(workers) as pool:
-                return list(pool.map(judge_one, questions, samples))
-        finally:
-            while not free.empty():
-                free.get().close()
+# Starting one takes seconds, and lm-eval asks question by question. They end with this process, which is their input.
+_idle: queue.SimpleQueue[MathVerify] = queue.SimpleQueue()
+
+
+def _judge(question: Question, texts: Sequence[str]) -> list[Verdict]:
+    try:
+        math_verify = _idle.get_nowait()
+    except queue.Empty:
+        math_verify = MathVerify()
+    try:
+        return judge(math_verify, question.reference, texts)
+    finally:
+        _idle.put(math_verify)
 
 
 def judge(math_verify: MathVerify, gold: str, texts: Sequence[str]) -> list[Verdict]:

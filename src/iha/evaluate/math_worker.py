@@ -1,17 +1,21 @@
 """math-verify in a process of its own: one JSON request per line on stdin, one answer per line on stdout.
 
-A model can write 9^{9^{9^9}}. math-verify stops itself by a signal, which Python looks at only between two operations
-on numbers; the process that started this one ends it when that is not enough. Run as a file: it imports nothing of the
-project, whose import takes longer than its own.
+A model can write 9^{9^{9^9}}. math-verify's own limits are of the wall clock, so that a busy machine would fail right
+answers; here it is the CPU time that is limited. Python looks at that signal only between two operations on numbers:
+the process that started this one ends it when that is not enough. Run as a file: it imports nothing of the project,
+whose import takes longer than its own.
 """
 
 import json
 import logging
 import resource
+import signal
 import sys
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 MEMORY_BYTES = 4 << 30
+CPU_SECONDS = 10.0  # of one request
 
 
 def boxed(answer: str) -> str:
@@ -19,7 +23,14 @@ def boxed(answer: str) -> str:
 
 
 def respond(request: dict[str, str]) -> dict[str, Any]:
-    from math_verify import parse, verify
+    import math_verify
+
+    def parse(text: str) -> list[Any]:
+        found: list[Any] = math_verify.parse(text, parsing_timeout=None)
+        return found
+
+    def verify(gold: list[Any], found: list[Any]) -> bool:
+        return bool(math_verify.verify(gold, found, timeout_seconds=None))
 
     if "text" in request:
         found = parse(request["text"])
@@ -30,16 +41,28 @@ def respond(request: dict[str, str]) -> dict[str, Any]:
     return {"same": verify(parse(boxed(request["first"])), parse(boxed(request["second"])))}
 
 
+class OutOfTimeError(BaseException):
+    """Not an Exception: math-verify catches those and goes on."""
+
+
+def stop(signal_number: int, frame: FrameType | None) -> NoReturn:
+    raise OutOfTimeError(f"not done after {CPU_SECONDS:g} s of CPU time")
+
+
 def main() -> None:
+    signal.signal(signal.SIGPROF, stop)
     logging.disable(logging.CRITICAL)  # math-verify logs every text that it cannot read
     respond({"text": "$1$", "gold": "1"})  # sympy's imports
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     print("ready", flush=True)
     for line in sys.stdin:
         try:
+            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
             response = respond(json.loads(line))
-        except (Exception, RecursionError) as error:
+        except (Exception, OutOfTimeError) as error:
             response = {"error": f"{type(error).__name__}: {error}"[:200]}
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
         print(json.dumps(response), flush=True)
 
 

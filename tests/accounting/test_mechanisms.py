@@ -7,6 +7,7 @@ from iha.accounting import AttentionShape, layer_of, layer_parameters
 from iha.layers.mechanisms import MECHANISMS
 from iha.layers.schedule import LayerSpec
 from iha.ops.backends import flash
+from iha.ops.backends.case import Case
 
 SHAPES = [
     AttentionShape(32, 4),
@@ -46,8 +47,8 @@ def test_flash_obstacles_are_those_of_the_backend(
     monkeypatch.setattr(flash, "find_spec", lambda name: object())  # as if flash-attn were installed
     shape, spec = AttentionShape(32, 4, head_dim=head_dim, causal=causal), LayerSpec("iha", window, P)
     refused = flash.obstacle(
-        shape.visibility(spec), head_dim, torch.bfloat16, torch.device("cuda"), False, 64, 64
-    )  # fmt: skip
+        Case(shape.visibility(spec), 64, 64, head_dim, False, False, torch.bfloat16, torch.device("cuda"))
+    )
     assert (layer_of(shape, spec).flash_obstacle() is None) == (refused is None)
 
 

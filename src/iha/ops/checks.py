@@ -9,6 +9,7 @@ from torch import Tensor
 from iha.ops.backends.dispatch import BACKENDS
 from iha.ops.masking import Masking
 
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 CAUSALITIES = ("virtual", "token", None)
 RopePositions = Literal["virtual", "token"]
 ROPE_POSITIONS: tuple[RopePositions, ...] = get_args(RopePositions)
@@ -34,13 +35,13 @@ def check_tensors(
             f"k and v must both be (B, N, G, D) with q's B and D: q has shape {tuple(q.shape)}, "
             f"k {tuple(k.shape)}, v {tuple(v.shape)}"
         )
-    if min(B, Nq, H, G, D) < 1 or Nq > N:
+    if any(size < 1 for size in (B, Nq, H, G, D)) or Nq > N:
         raise ValueError(
             f"need at least one query and no more queries than keys: q {tuple(q.shape)}, k {tuple(k.shape)}"
         )
     if H % G:
         raise ValueError(f"the number of k/v heads must divide the number of heads: {G} k/v heads, {H} heads")
-    P = alpha_q.shape[-1]
+    P = alpha_q.shape[-1] if alpha_q.dim() == 3 else 0
     for name, heads in (("alpha_q", H), ("alpha_k", G), ("alpha_v", G)):
         if named[name].shape != (heads, heads, P) or P < 1:
             shape = tuple(named[name].shape)
@@ -62,11 +63,11 @@ def check_options(
 ) -> None:
     if rope_positions not in ROPE_POSITIONS:
         raise ValueError(f"rope_positions must be one of {ROPE_POSITIONS}, got {rope_positions!r}")
-    if rope_theta is not None and not (math.isfinite(rope_theta) and rope_theta > 0):
+    if rope_theta is not None and not 0 < rope_theta < math.inf:
         raise ValueError(f"rope_theta must be positive and finite, got {rope_theta!r}")
     if rope_theta is not None and head_dim % 2:
         raise ValueError(f"RoPE rotates pairs of features: the head width must be even, got {head_dim}")
-    if scale is not None and not math.isfinite(scale):
+    if scale is not None and not -math.inf < scale < math.inf:
         raise ValueError(f"scale must be finite, got {scale!r}")
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
@@ -86,5 +87,5 @@ def check_masking(masking: Masking, k: Tensor) -> None:
             raise ValueError(f"{name} must be on k's device {k.device}, got {mask.device}")
     if key_padding_mask is not None and key_padding_mask.dtype != torch.bool:
         raise ValueError(f"key_padding_mask must be bool (True = a real token), got {key_padding_mask.dtype}")
-    if document_ids is not None and (document_ids.is_floating_point() or document_ids.dtype == torch.bool):
+    if document_ids is not None and document_ids.dtype not in INTEGERS:
         raise ValueError(f"document_ids must be integers, got {document_ids.dtype}")

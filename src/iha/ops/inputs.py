@@ -32,7 +32,7 @@ def check(
             raise ValueError(f"keys and values must have the same B and N: {_shapes(keys)}")
     if q.shape[0] != first.shape[0] or q.shape[3] != first.shape[3]:
         raise ValueError(f"q and the keys must have the same B and D: q {tuple(q.shape)}, {_shapes(keys)}")
-    if min(q.shape) < 1 or q.shape[1] > first.shape[1]:
+    if any(size < 1 for size in (*q.shape, *first.shape)) or q.shape[1] > first.shape[1]:
         raise ValueError(f"need at least one query, no more queries than keys: q {tuple(q.shape)}, {_shapes(keys)}")
     if q.shape[2] % first.shape[2]:
         raise ValueError(f"the k/v heads must divide the heads: {first.shape[2]} k/v heads, {q.shape[2]} heads")

@@ -6,7 +6,8 @@ from torch import Tensor
 from iha.ops import reference
 from iha.ops.backends.attention import attend
 from iha.ops.backends.banded import banded_attention
-from iha.ops.backends.dispatch import Case, choose_backend
+from iha.ops.backends.case import Case
+from iha.ops.backends.dispatch import choose_backend
 from iha.ops.checks import check_masking, check_options, check_tensors
 from iha.ops.inputs import zero_padding
 from iha.ops.masking import Masking

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from iha.ops import inputs
-from iha.ops.backends.query_rows import Rows, by_query_rows
+from iha.ops.backends.query_rows import Rows, by_query_rows, row_formula
 from iha.ops.masking import Masking
 from iha.ops.precision import wide
 from iha.ops.visibility import Causality
@@ -48,31 +48,32 @@ def multi_token_attention(
     factor, q, (k, v) = inputs.prepare(
         q, {"k": k, "v": v}, ("k",), masking, rope_theta=rope_theta, scale=scale,
     )  # fmt: skip
-    H, cq, ck = key_query_kernel.shape
+    cq = key_query_kernel.shape[1]
+    weights = (key_query_kernel, head_kernel)
+    return by_query_rows("multi_token", q, (k, v), weights, masking, factor, chunk=chunk, halo=cq - 1)
 
-    def formula(rows: Rows, q: Tensor, keys: Sequence[Tensor], kernels: Sequence[Tensor]) -> Tensor:
-        k, v = (inputs.repeat_heads(t, H).transpose(1, 2) for t in keys)  # (B, H, keys, D)
-        hidden = ~rows.visible[:, None]  # (1 or B, 1, halo + queries, keys)
-        logits = (factor * (q.transpose(1, 2) @ k.mT)).to(wide(q.dtype)).masked_fill(hidden, 0)
-        # Zeros stand for rows before the first and keys beyond the last.
-        logits = F.pad(logits, ((ck - 1) // 2, ck // 2, cq - 1 - rows.halo, 0))
-        kernel, heads = (t.to(logits.dtype) for t in kernels)
-        count = rows.queries[1] - rows.queries[0] - rows.halo
-        mixed = torch.zeros((), dtype=logits.dtype, device=q.device)
-        for back in range(cq):
-            source = logits[:, :, cq - 1 - back : cq - 1 - back + count]  # the rows `back` before these
-            term = F.conv2d(source, kernel[:, None, back : back + 1], groups=H)  # (B, H, queries, keys)
-            if document_ids is not None:
-                same = _same_document(rows.queries[1] - count, rows.queries[1], back, document_ids)
-                term = term * same[:, None, :, None]
-            mixed = mixed + term
-        weights = mixed.masked_fill(hidden[:, :, rows.halo :], -torch.inf).softmax(dim=-1)
-        weights = _mix_groups(weights, heads).to(v.dtype)
-        return (weights @ v).transpose(1, 2)  # (B, queries, H, D)
 
-    return by_query_rows(
-        formula, q, (k, v), (key_query_kernel, head_kernel), masking, chunk=chunk, halo=cq - 1,
-    )  # fmt: skip
+@row_formula("multi_token")
+def _rows(rows: Rows, q: Tensor, keys: Sequence[Tensor], kernels: Sequence[Tensor], scale: float) -> Tensor:
+    H, cq, ck = kernels[0].shape
+    k, v = (inputs.repeat_heads(t, H).transpose(1, 2) for t in keys)  # (B, H, keys, D)
+    hidden = ~rows.visible[:, None]  # (1 or B, 1, halo + queries, keys)
+    logits = (scale * (q.transpose(1, 2) @ k.mT)).to(wide(q.dtype)).masked_fill(hidden, 0)
+    # Zeros stand for rows before the first and keys beyond the last.
+    logits = F.pad(logits, ((ck - 1) // 2, ck // 2, cq - 1 - rows.halo, 0))
+    kernel, heads = (t.to(logits.dtype) for t in kernels)
+    count = rows.queries[1] - rows.queries[0] - rows.halo
+    mixed = torch.zeros((), dtype=logits.dtype, device=q.device)
+    for back in range(cq):
+        source = logits[:, :, cq - 1 - back : cq - 1 - back + count]  # the rows `back` before these
+        term = F.conv2d(source, kernel[:, None, back : back + 1], groups=H)  # (B, H, queries, keys)
+        if rows.document_ids is not None:
+            same = _same_document(rows.queries[1] - count, rows.queries[1], back, rows.document_ids)
+            term = term * same[:, None, :, None]
+        mixed = mixed + term
+    weights = mixed.masked_fill(hidden[:, :, rows.halo :], -torch.inf).softmax(dim=-1)
+    weights = _mix_groups(weights, heads).to(v.dtype)
+    return (weights @ v).transpose(1, 2)  # (B, queries, H, D)
 
 
 def multi_token_attention_reference(

@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from iha.ops import inputs
 from iha.ops.backends import simplicial_fused
+from iha.ops.backends.case import in_forward_mode
 from iha.ops.masking import Masking
 from iha.ops.precision import wide
 from iha.ops.visibility import Causality, Visibility
@@ -57,6 +58,8 @@ def simplicial_attention(
     factor, q, keys = inputs.prepare(
         q, {"k1": k1, "k2": k2, "v1": v1, "v2": v2}, (), masking, rope_theta=None, scale=scale
     )  # fmt: skip
+    if in_forward_mode():
+        raise ValueError("2-simplicial attention has no forward-mode derivative; use simplicial_attention_reference")
     if max_block_scores < 1:
         raise ValueError(f"max_block_scores must be at least 1, got {max_block_scores}")
     N, H = k1.shape[1], q.shape[2]

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from iha.ops import inputs
-from iha.ops.backends.query_rows import Rows, by_query_rows
+from iha.ops.backends.query_rows import Rows, by_query_rows, row_formula
 from iha.ops.masking import Masking
 from iha.ops.precision import wide
 from iha.ops.visibility import Causality
@@ -51,16 +51,15 @@ def strassen_attention(
     B, _, H, D = q.shape
     if chunk is None:
         chunk = max(1, min(64, _MAX_BLOCK // (B * H * (D + 1) * k1.shape[1])))
+    return by_query_rows("strassen", q, keys, (), masking, factor, chunk=chunk)
 
-    def formula(rows: Rows, q: Tensor, keys: Sequence[Tensor], _: Sequence[Tensor]) -> Tensor:
-        dtype = wide(q.dtype)
-        f, g, h, v, w = (inputs.repeat_heads(t, H).transpose(1, 2).to(dtype) for t in (q, *keys))  # (B, H, ., D)
-        hidden = ~rows.visible[:, None]  # (1 or B, 1, queries, keys)
-        return _by_products(f, g, h, v, w, hidden, factor).transpose(1, 2).to(q.dtype)
 
-    return by_query_rows(
-        formula, q, keys, (), masking, chunk=chunk
-    )  # fmt: skip
+@row_formula("strassen")
+def _rows(rows: Rows, q: Tensor, keys: Sequence[Tensor], _: Sequence[Tensor], scale: float) -> Tensor:
+    H, dtype = q.shape[2], wide(q.dtype)
+    f, g, h, v, w = (inputs.repeat_heads(t, H).transpose(1, 2).to(dtype) for t in (q, *keys))  # (B, H, ., D)
+    hidden = ~rows.visible[:, None]  # (1 or B, 1, queries, keys)
+    return _by_products(f, g, h, v, w, hidden, scale).transpose(1, 2).to(q.dtype)
 
 
 def strassen_attention_reference(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from iha.ops import inputs
-from iha.ops.backends.query_rows import Rows, by_query_rows
+from iha.ops.backends.query_rows import Rows, by_query_rows, row_formula
 from iha.ops.masking import Masking
 from iha.ops.precision import wide
 from iha.ops.visibility import Causality
@@ -44,17 +44,16 @@ def talking_heads_attention(
         q, {"k": k, "v": v}, ("k",), masking, rope_theta=rope_theta, scale=scale,
     )  # fmt: skip
     inputs.check_chunk(chunk)
+    return by_query_rows("talking_heads", q, (k, v), (mix_logits, mix_weights), masking, factor, chunk=chunk)
 
-    def formula(rows: Rows, q: Tensor, keys: Sequence[Tensor], mixes: Sequence[Tensor]) -> Tensor:
-        k, v = (inputs.repeat_heads(t, q.shape[2]).transpose(1, 2) for t in keys)  # (B, H, keys, D)
-        logits = (factor * (q.transpose(1, 2) @ k.mT)).to(wide(q.dtype))  # (B, H, queries, keys)
-        logits = _mix_heads(logits, mixes[0]).masked_fill(~rows.visible[:, None], -torch.inf)
-        weights = _mix_heads(logits.softmax(dim=-1), mixes[1])
-        return (weights.to(v.dtype) @ v).transpose(1, 2)  # (B, queries, H, D)
 
-    return by_query_rows(
-        formula, q, (k, v), (mix_logits, mix_weights), masking, chunk=chunk,
-    )  # fmt: skip
+@row_formula("talking_heads")
+def _rows(rows: Rows, q: Tensor, keys: Sequence[Tensor], mixes: Sequence[Tensor], scale: float) -> Tensor:
+    k, v = (inputs.repeat_heads(t, q.shape[2]).transpose(1, 2) for t in keys)  # (B, H, keys, D)
+    logits = (scale * (q.transpose(1, 2) @ k.mT)).to(wide(q.dtype))  # (B, H, queries, keys)
+    logits = _mix_heads(logits, mixes[0]).masked_fill(~rows.visible[:, None], -torch.inf)
+    weights = _mix_heads(logits.softmax(dim=-1), mixes[1])
+    return (weights.to(v.dtype) @ v).transpose(1, 2)  # (B, queries, H, D)
 
 
 def talking_heads_attention_reference(

@@ -3,12 +3,14 @@
 import importlib.util
 import sys
 import types
+from dataclasses import replace
 
 import pytest
 import torch
 
 import iha
 from iha.ops.backends import dispatch, flash
+from iha.ops.backends.case import Case
 from iha.ops.visibility import Visibility
 from support import Shape, tensors
 
@@ -44,8 +46,8 @@ def stand_in(monkeypatch):
     monkeypatch.setattr(flash, "find_spec", lambda name: object())
     real = flash.obstacle
 
-    def as_on_cuda(rule, head_dim, dtype, device, masked, num_queries, num_keys):
-        return real(rule, 64, torch.bfloat16, torch.device("cuda"), masked, num_queries, num_keys)
+    def as_on_cuda(case):
+        return real(replace(case, head_dim=64, dtype=torch.bfloat16, device=torch.device("cuda")))
 
     monkeypatch.setattr(dispatch.flash, "obstacle", as_on_cuda)
 
@@ -103,12 +105,9 @@ def test_a_window_counts_further_keys():
 )
 def test_each_obstacle_says_why(monkeypatch, change, reason):
     monkeypatch.setattr(flash, "find_spec", lambda name: object())
-    possible = {
-        "visibility": Visibility("virtual", 5, 2), "head_dim": 64, "dtype": torch.bfloat16,
-        "device": torch.device("cuda"), "per_sequence": False, "num_queries": 9, "num_keys": 9,
-    }  # fmt: skip
-    assert flash.obstacle(**possible) is None
-    assert reason in flash.obstacle(**{**possible, **change})
+    possible = Case(Visibility("virtual", 5, 2), 9, 9, 64, False, False, torch.bfloat16, torch.device("cuda"))
+    assert flash.obstacle(possible) is None
+    assert reason in flash.obstacle(replace(possible, **change))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("flash_attn") is not None, reason="flash-attn is installed here")

@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from iha.ops.backends import flash, flex
-from iha.ops.backends.dispatch import Case, choose_backend
+from iha.ops.backends.case import Case
+from iha.ops.backends.dispatch import FORMULA, choose_backend
+from iha.ops.backends.formula import attend_with_weights
 from iha.ops.backends.kernels import widen_narrow_heads
 from iha.ops.backends.tiled import tiled_attention
 from iha.ops.masking import Masking
@@ -27,16 +29,23 @@ def attend(
     # The kernels read rows of D consecutive numbers.
     q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if scale <= 0:  # torch's causal kernels multiply the mask's -inf by it
+        q, scale = (-q, -scale) if scale < 0 else (0 * q, 1.0)
     P = masking.visibility.num_pseudo_heads
     case = Case.of(q, k, v, masking, num_tokens=(q.shape[1] // P, k.shape[1] // P))
     name, masking = choose_backend(case, backend), masking.ruled_by(case.visibility)
+    if name == FORMULA:
+        return attend_with_weights(q, k, v, masking, scale=scale)[0]
     if name == "flash":
         return flash.attend(q, k, v, masking, scale)
     if name == "flex":
         return flex.attend(q, k, v, masking, scale)
     if case.is_plain:
         q, k, v = (widen_narrow_heads(t).transpose(1, 2) for t in (q, k, v))  # (B, H, N*P, D)
-        causal, grouped = case.visibility.causal is not None, q.shape[1] != k.shape[1]
+        causal = case.visibility.causal is not None
+        grouped = False
+        if q.shape[1] != k.shape[1]:  # where sizes are symbols to the compiler, the comparison alone is no bool
+            grouped = True
         out = F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=grouped)
         return out.transpose(1, 2)[..., : case.head_dim]
     return tiled_attention(q, k, v, masking, scale)

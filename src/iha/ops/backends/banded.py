@@ -7,6 +7,7 @@ the attention output, 3 + P instead of 3 + 4P tensors of size N·H·D.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -204,10 +205,8 @@ def _outputs(q: Tensor, P: int, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @_forward.register_fake
-def _(q: Tensor, *others: object) -> tuple[Tensor, Tensor, Tensor]:
-    num_pseudo_heads, keep = others[8], others[-1]
-    assert isinstance(num_pseudo_heads, int)
-    return _outputs(q, num_pseudo_heads, bool(keep))
+def _(q: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _outputs(q, others[8], bool(others[-1]))
 
 
 @_backward.register_fake

@@ -5,32 +5,26 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from iha.ops.backends.case import Case
 from iha.ops.masking import Masking
 from iha.ops.visibility import Visibility
 
 _EVERYTHING = (-1, -1)
 
 
-def obstacle(
-    visibility: Visibility,
-    head_dim: int,
-    dtype: torch.dtype,
-    device: torch.device,
-    per_sequence: bool,
-    num_queries: int,
-    num_keys: int,
-) -> str | None:
+def obstacle(case: Case) -> str | None:
     """Why flash-attn cannot do this case, or None."""
     if find_spec("flash_attn") is None:
         return "the package flash-attn is not installed (pip install 'iha[gpu]')"
-    if device.type != "cuda":
-        return f"flash-attn runs on CUDA, the tensors are on {device.type!r}"
-    if dtype not in (torch.float16, torch.bfloat16):
-        return f"flash-attn takes float16 and bfloat16, not {dtype}"
-    if reason := shape_obstacle(visibility, head_dim):
+    if case.device.type != "cuda":
+        return f"flash-attn runs on CUDA, the tensors are on {case.device.type!r}"
+    if case.dtype not in (torch.float16, torch.bfloat16):
+        return f"flash-attn takes float16 and bfloat16, not {case.dtype}"
+    if reason := shape_obstacle(case.visibility, case.head_dim):
         return reason
-    if per_sequence and num_queries != num_keys:
-        return f"padding or documents with {num_queries} query tokens for {num_keys} keys; flash needs as many of each"
+    if case.per_sequence and case.num_queries != case.num_keys:
+        lengths = f"{case.num_queries} query tokens for {case.num_keys} keys"
+        return f"padding or documents with {lengths}; flash needs as many of each"
     return None
 
 

@@ -10,13 +10,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from iha.ops.backends.case import Case
 from iha.ops.masking import Masking
 from iha.ops.visibility import Visibility
 
+_CPU_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
-def obstacle(device: torch.device, needs_grad: bool) -> str | None:
-    if device.type == "cpu" and needs_grad:
+
+def obstacle(case: Case) -> str | None:
+    """Why flex_attention cannot do this case, or None. All its limits are those of its CPU code."""
+    if case.device.type != "cpu":
+        return None
+    if case.needs_grad:
         return "flex_attention has no backward on CPU; use 'sdpa', 'banded' or 'auto', or torch.no_grad()"
+    if case.dtype not in _CPU_DTYPES:
+        return f"flex_attention on CPU takes float32, bfloat16 and float16, not {case.dtype}"
+    if case.num_queries * case.visibility.num_pseudo_heads == 1:
+        return "flex_attention on CPU does not compile for a single query; use 'sdpa', 'banded' or 'auto'"
+    if case.per_sequence:
+        return "flex_attention on CPU does not compile masks of padding or documents; use 'sdpa', 'banded' or 'auto'"
     return None
 
 
@@ -52,10 +64,20 @@ def attend(
     run = _flex_attention()
     # Past dynamo's recompile limit flex_attention would quietly run eagerly and materialise all scores: fail instead.
     with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
-        out = run(
-            *(t.transpose(1, 2) for t in (q, k, v)), block_mask=mask, scale=scale, enable_gqa=q.shape[2] != k.shape[2]
-        )
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))  # (B, H, N*P, D)
+        default = scale == q.shape[-1] ** -0.5
+        # A number is a constant to the compiler: other scales come as a tensor, or each would be compiled anew.
+        modify = None if default else _scaled_by(torch.tensor(scale, device=q.device))
+        grouped = q.shape[1] != k.shape[1]
+        out = run(q, k, v, score_mod=modify, block_mask=mask, scale=scale if default else 1.0, enable_gqa=grouped)
     return out.transpose(1, 2)
+
+
+def _scaled_by(scale: Tensor) -> Callable[..., Tensor]:
+    def modify(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return score * scale
+
+    return modify
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,68 @@
+"""One call of attention, as far as the choice of a backend depends on it."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from iha.ops.masking import Masking
+from iha.ops.visibility import Visibility
+
+
+def in_forward_mode() -> bool:
+    """Inside torch.func.jvp, jacfwd or a dual level. Our custom operators would silently drop the tangents."""
+    return forward_ad._current_level >= 0
+
+
+def is_exporting() -> bool:
+    """Inside torch.export or an export to ONNX. The exported program must run without this package."""
+    return torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export()
+
+
+@dataclass(frozen=True)
+class Case:
+    visibility: Visibility
+    num_queries: int  # Nq, tokens
+    num_keys: int  # N, tokens
+    head_dim: int  # D
+    per_sequence: bool  # masked by padding or documents
+    needs_grad: bool
+    dtype: torch.dtype
+    device: torch.device
+    forward_mode: bool = False
+    exporting: bool = False
+
+    @staticmethod
+    def of(q: Tensor, k: Tensor, v: Tensor, masking: Masking, num_tokens: tuple[int, int]) -> "Case":
+        needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
+        case = Case(
+            masking.visibility, *num_tokens, q.shape[-1], masking.per_sequence, needs_grad, q.dtype, q.device,
+            in_forward_mode(), is_exporting(),
+        )  # fmt: skip
+        return replace(case, visibility=_simplified(case))
+
+    @property
+    def is_plain(self) -> bool:
+        """What `scaled_dot_product_attention` does without a mask tensor: all, or square causal on virtual tokens."""
+        if self.per_sequence or self.visibility.window is not None:
+            return False
+        causal = self.visibility.causal
+        return causal is None or (causal == "virtual" and self.num_queries == self.num_keys)
+
+    @property
+    def needs_formula(self) -> bool:
+        """Whether torch must see every operation, so that no operator of ours may be used."""
+        return self.forward_mode or (self.exporting and not self.is_plain)
+
+
+def _simplified(case: Case) -> Visibility:
+    """The same function by the simplest rule: fewer special cases behind, more fast paths hit."""
+    # Comparing a window with the length would fix on which side of it an exported program's length is.
+    rule = case.visibility if case.exporting else case.visibility.clipped(case.num_keys)
+    if rule.num_pseudo_heads == 1 and rule.causal == "token":
+        rule = replace(rule, causal="virtual")
+    newest_token_only = case.num_queries == 1 and (rule.causal == "token" or rule.num_pseudo_heads == 1)
+    if newest_token_only and rule.window is None:
+        rule = replace(rule, causal=None)  # it sees everything
+    return rule

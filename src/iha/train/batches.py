@@ -25,6 +25,9 @@ class Batch:
     def num_targets(self) -> int:
         return int((self.labels != IGNORED).sum())
 
+    def first(self, count: int) -> "Batch":
+        return next(self.split(count))
+
     def split(self, size: int) -> Iterator["Batch"]:
         for start in range(0, len(self.tokens), size):
             part = slice(start, start + size)

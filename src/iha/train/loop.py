@@ -21,7 +21,7 @@ from iha.train.flops import peak_flops, training_flops
 from iha.train.metrics import Metrics
 from iha.train.objective import Objective
 from iha.train.optimise import build_optimiser, set_rate
-from iha.train.parallel import Processes, check_layout, evaluating, parallelise, processes
+from iha.train.parallel import Processes, check_layout, evaluating, mesh_of, parallelise, processes
 from iha.train.prepare import TOKENIZER, prepare
 from iha.train.recipe import Recipe, check_continues
 from iha.train.step import gradient, update
@@ -87,7 +87,8 @@ class _Run:
             tokenizer.tokenizer.save(str(directory / TOKENIZER))
             self.config.save_pretrained(directory)
         objective = Objective(build_model(recipe, self.config, group.device), recipe.parallel.loss_chunk)
-        self.objective = parallelise(objective, recipe.parallel, group.world, group.device.type)
+        mesh = mesh_of(recipe.parallel, group.world, group.device.type)
+        self.objective = parallelise(objective, recipe.parallel, mesh)
         self.optimiser = build_optimiser(self.objective.model, recipe.optimiser)
         training_state.initialise(self.optimiser)
         self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint, group)

@@ -90,30 +90,32 @@ def check_layout(recipe: Recipe, world: int) -> None:
         raise ValueError(f"parallel.shards is {shards}, which does not divide {world} processes")
 
 
-def mesh_of(settings: Parallel, world: int, device: str) -> DeviceMesh:
+def mesh_of(settings: Parallel, world: int, device: str) -> DeviceMesh | None:
+    """How FSDP2 spreads the model; None where it is not needed.
+
+    One process computing in its weights' own precision needs no sharding. Everything else goes through FSDP2: it keeps
+    the weights in float32 and casts them to bfloat16 for the products, on one process as on many.
+    """
+    if world == 1 and settings.precision != "bfloat16":
+        return None
     shards = settings.shards or world
     if shards == world:
         return init_device_mesh(device, (world,), mesh_dim_names=("shard",))
     return init_device_mesh(device, (world // shards, shards), mesh_dim_names=("replicate", "shard"))
 
 
-def parallelise(objective: Objective, settings: Parallel, world: int, device: str) -> Objective:
-    """Checkpointing, compile and sharding, in the order that PyTorch asks for.
-
-    One process computing in its weights' own precision needs no sharding. Everything else goes through FSDP2: it keeps
-    the weights in float32 and casts them to bfloat16 for the products, on one process as on many.
-    """
+def parallelise(objective: Objective, settings: Parallel, mesh: DeviceMesh | None) -> Objective:
+    """Checkpointing, compile and sharding, in the order that PyTorch asks for."""
     layers = objective.model.model.layers
     if settings.activation_checkpointing:
         objective.model.gradient_checkpointing_enable({"use_reentrant": False})
     if settings.compile:
         for layer in layers:
             layer.compile()
-    if world == 1 and settings.precision != "bfloat16":
+    if mesh is None:
         return objective
     low = settings.precision == "bfloat16"
     policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if low else MixedPrecisionPolicy()
-    mesh = mesh_of(settings, world, device)
     for layer in layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(objective, mesh=mesh, mp_policy=policy)

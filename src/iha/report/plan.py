@@ -1,0 +1,37 @@
+"""What a training run would take, as a table."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from iha.records import Column, Table
+
+_GIB = 2**30
+
+
+def plan_table(plans: Sequence[dict[str, Any]], *, title: str, gpu_bytes: int, usable: float) -> Table:
+    """One row per mechanism; GiB per GPU at the peak of a step."""
+    numbers = ("parameters", "gradients", "optimiser", "activations")
+    columns = ["mechanism", Column("parameters, B", "right"), *(Column(f"{name}, GiB", "right") for name in numbers)]
+    columns += [
+        Column(name, "right") for name in ("peak, GiB", "fits", "PFLOP a step", "to global", "days", "cache, MiB")
+    ]
+    table = Table(title, columns)
+    for plan in plans:
+        memory = plan["footprint"]
+        total = sum(memory[name] for name in numbers)
+        fits = total <= usable * gpu_bytes
+        cache = plan["cache_bytes"]
+        table.add(
+            [plan["attention"], f"{plan['parameters'] / 1e9:.3f}", *(f"{memory[name] / _GIB:.1f}" for name in numbers),
+             f"{total / _GIB:.1f}", "yes" if fits else "no", f"{plan['flops_per_step'] / 1e15:.2f}",
+             f"{plan['ratio_to_global']:.3f}", f"{plan['days']:.2f}", None if cache is None else f"{cache / 2**20:.0f}"]
+        )  # fmt: skip
+    room = f"{gpu_bytes / _GIB:.0f} GiB per GPU, of which {usable:.0%} are counted on"
+    table.note(f"{room}. Cache: one sequence of the recipe's context, bfloat16.")
+    for plan in plans:
+        if plan["remedy"]:
+            total = sum(plan["remedied"][name] for name in numbers)
+            table.note(f"{plan['attention']} does not fit; with {' '.join(plan['remedy'])}: {total / _GIB:.1f} GiB")
+        elif plan["remedy"] is not None:
+            table.note(f"{plan['attention']} does not fit, and no setting makes it: more GPUs to shard over")
+    return table

@@ -1,0 +1,110 @@
+"""Preparation: the same shards in one process, in several, and after an interruption."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from iha.train import prepare as preparing
+from iha.train import sources
+from iha.train.batches import Corpus
+from iha.train.prepare import prepare
+from iha.train.recipe import Data, Source, Tokenizer
+from iha.train.shards import open_shards
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    rows = "".join(json.dumps({"text": f"document {i} " * (1 + i % 7)}) + "\n" for i in range(300))
+    (tmp_path / "a.jsonl").write_text(rows)
+    monkeypatch.setattr(sources, "PART_BYTES", (2000, 2000))
+    return Data([Source("a", "jsonl", paths=[str(tmp_path / "a.jsonl")])], context=16, batch=4, validation=0.1)
+
+
+def contents(directory):
+    files = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(p.relative_to(directory)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def test_an_interrupted_preparation_goes_on_and_ends_alike(data, tmp_path, monkeypatch):
+    prepare(data, tmp_path / "whole", seed=0)
+    done = []
+
+    def interrupted(*job):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(job)
+        return original(*job)
+
+    original = preparing._prepare_part
+    monkeypatch.setattr(preparing, "_prepare_part", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(data, tmp_path / "cut", seed=0)
+    with pytest.raises(ValueError, match=r"shard 3 of .* is missing"):
+        open_shards(tmp_path / "cut" / "a", "train")
+    again = []
+    monkeypatch.setattr(preparing, "_prepare_part", lambda *job: again.append(job) or original(*job))
+    prepare(data, tmp_path / "cut", seed=0)
+    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+    assert len(done) == 3
+    assert not {job[2] for job in done} & {job[2] for job in again}
+
+
+@pytest.mark.slow
+def test_several_processes_make_the_same_shards(data, tmp_path):
+    prepare(data, tmp_path / "one", seed=0)
+    prepare(data, tmp_path / "two", seed=0, workers=2)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_held_out_documents_are_a_share_and_apart(data, tmp_path):
+    prepare(data, tmp_path / "d", seed=0)
+    counts = {
+        split: sum(shard.num_documents for shard in open_shards(tmp_path / "d" / "a", split))
+        for split in ("train", "validation")
+    }
+    assert counts["train"] + counts["validation"] == 300
+    assert 15 <= counts["validation"] <= 45
+
+
+def test_other_settings_in_the_same_directory_are_refused(data, tmp_path):
+    prepare(data, tmp_path / "d", seed=0)
+    prepare(replace(data, context=32), tmp_path / "d", seed=0)  # of no concern to shards
+    with pytest.raises(ValueError, match="was prepared from other files, another tokenizer"):
+        prepare(data, tmp_path / "d", seed=1)
+    with pytest.raises(ValueError, match="was prepared from"):
+        prepare(replace(data, tokenizer=Tokenizer("train", vocab_size=300)), tmp_path / "d", seed=0)
+
+
+def test_batches_are_a_function_of_the_step_and_spread_over_processes(data, tmp_path):
+    tokenizer = prepare(data, tmp_path / "d", seed=0)
+    corpus = Corpus(data, tmp_path / "d", tokenizer, seed=3)
+    other = Corpus(data, tmp_path / "d", tokenizer, seed=3)
+    for step in (5, 0, 31):
+        whole = corpus.batch(step).tokens
+        for world in (1, 2, 4):
+            shares = [other.batch(step, rank, world).tokens for rank in range(world)]
+            assert np.array_equal(np.concatenate(shares), whole)
+    epoch = len(corpus.sources["train"]["a"])
+    steps = -(-epoch // data.batch)
+    rows = [tuple(row) for step in range(steps) for row in corpus.batch(step).tokens.tolist()][:epoch]
+    everything = [tuple(corpus.sources["train"]["a"][i].tokens.tolist()) for i in range(epoch)]
+    assert sorted(rows) == sorted(everything)
+    assert rows != everything
+
+
+def test_an_unsuitable_tokenizer_for_chats_is_refused(tmp_path):
+    (tmp_path / "c.jsonl").write_text(json.dumps({"messages": [{"role": "assistant", "content": "a"}]}) + "\n")
+    from tokenizers import Tokenizer as Made
+    from tokenizers import models
+
+    made = Made(models.WordLevel({"a": 0, "</s>": 1, "?": 2}, unk_token="?"))
+    made.save(str(tmp_path / "t.json"))
+    data = Data(
+        [Source("c", "jsonl", paths=[str(tmp_path / "c.jsonl")], chat="chatml")],
+        Tokenizer("file", path=str(tmp_path / "t.json")),
+    )
+    with pytest.raises(ValueError, match="source c: chat format 'chatml' needs the token"):
+        prepare(data, tmp_path / "d", seed=0)

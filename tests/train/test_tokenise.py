@@ -1,0 +1,55 @@
+"""Tokenizers: bytes map to themselves, special tokens only in markup, a trained one round-trips."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iha.train.recipe import Tokenizer
+from iha.train.segments import Segment, plain
+from iha.train.tokenise import END, SPECIAL, load_tokenizer, train_tokenizer
+
+BYTES = load_tokenizer(Tokenizer("bytes"))
+
+
+@given(st.text())
+def test_bytes_are_utf8_and_agree_with_the_exported_tokenizer(text):
+    found = BYTES.encode(plain(text))
+    assert found.tokens.tolist() == [*text.encode(errors="replace"), BYTES.end_id]
+    BYTES.tokenizer.encode_special_tokens = True
+    assert BYTES.tokenizer.encode(text, add_special_tokens=False).ids == found.tokens[:-1].tolist()
+
+
+def test_special_tokens_are_special_in_markup_only():
+    name = "<|im_end|>"
+    markup = BYTES.encode([Segment(name, markup=True)])
+    text = BYTES.encode([Segment(name)])
+    assert markup.tokens.tolist() == [BYTES.tokenizer.token_to_id(name), BYTES.end_id]
+    assert text.tokens.tolist() == [*name.encode(), BYTES.end_id]
+
+
+def test_the_end_is_predicted_when_the_last_segment_is():
+    assert BYTES.encode([Segment("ab", loss=False), Segment("c")]).loss.tolist() == [False, False, True, True]
+    assert BYTES.encode([Segment("a"), Segment("b", loss=False)]).loss.tolist() == [True, False, False]
+
+
+def test_a_trained_tokenizer_has_its_size_and_gives_text_back(tmp_path):
+    text = "def f(x):\n    return x + 1  # naïve\n" * 200
+    train_tokenizer([plain(text)], 300, tmp_path / "t.json")
+    tokenizer = load_tokenizer(Tokenizer("train", vocab_size=300), tmp_path / "t.json")
+    assert tokenizer.size <= 300
+    ids = tokenizer.encode(plain(text)).tokens[:-1].tolist()
+    assert len(ids) < len(text) / 2
+    assert tokenizer.tokenizer.decode(ids) == text
+    assert all(tokenizer.tokenizer.token_to_id(token) is not None for token in SPECIAL)
+    again = tmp_path / "again.json"
+    train_tokenizer([plain(text)], 300, again)
+    assert again.read_bytes() == (tmp_path / "t.json").read_bytes()
+
+
+def test_a_tokenizer_file_must_exist_and_have_its_end(tmp_path):
+    with pytest.raises(ValueError, match=r"none\.json is not a tokenizer\.json"):
+        load_tokenizer(Tokenizer("file", path=str(tmp_path / "none.json")))
+    BYTES.tokenizer.save(str(tmp_path / "t.json"))
+    assert load_tokenizer(Tokenizer("file", path=str(tmp_path / "t.json"))).end == END
+    with pytest.raises(ValueError, match="'</end>' is not in the tokenizer"):
+        load_tokenizer(Tokenizer("file", path=str(tmp_path / "t.json"), end="</end>"))

@@ -23,6 +23,7 @@ FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 SIDEWAYS = {
     ("accounting", "layers"),  # accounting adds up what layers say of themselves
     ("convert", "models"),
+    ("bench", "evaluate"),  # what evaluating costs beyond generating
     ("theory", "synthetic"),  # the definitions of CPM-3 and of the polynomial filter
 }
 DRAWING = {"rich", "matplotlib"}

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from iha.cli.bench_attention import attention
+from iha.cli.bench_eval import evaluation as bench_evaluation
 from iha.cli.bench_model import model
 from iha.cli.convert import convert
 from iha.cli.eval import group as evaluation
@@ -35,6 +36,7 @@ for command in (verify, synth, plan, prepare, train, export, generate, convert, 
 bench = typer.Typer(cls=Group, help="Speed and memory, side by side, as ratios.", no_args_is_help=True)
 bench.command(cls=Command)(attention)
 bench.command(cls=Command)(model)
+bench.command("eval", cls=Command)(bench_evaluation)
 app.add_typer(bench, name="bench")
 app.add_typer(evaluation, name="eval")
 

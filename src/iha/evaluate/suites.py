@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from iha.evaluate import gsm8k, math500, programs
 from iha.evaluate.protocol import Task
 from iha.evaluate.ruler.settings import MULTI_KEY, TASK_NAMES
 from iha.evaluate.ruler.tasks import RulerTask
@@ -11,7 +12,8 @@ RULER_GROUPS = {"ruler": TASK_NAMES, "ruler_multikey": MULTI_KEY}
 
 def fixed_tasks() -> dict[str, Task]:
     """All but RULER, whose tasks have a length."""
-    return {}
+    tasks: list[Task] = [*gsm8k.TASKS, *math500.TASKS, *programs.TASKS]
+    return {task.name: task for task in tasks}
 
 
 def choose(names: Sequence[str], lengths: Sequence[int] = ()) -> list[Task]:

@@ -16,9 +16,9 @@ from unittest import mock
 import torch
 
 from iha.records import Record, output_directory, write_record
-from iha.train.synthetic.config import RunConfig
-from iha.train.synthetic.sweep import ALLOCATOR
-from iha.train.synthetic.trainer import Trainer
+from iha.synthetic.config import RunConfig
+from iha.synthetic.sweep import ALLOCATOR
+from iha.synthetic.trainer import Trainer
 
 SCALES = {
     "2-hop, m = 6, 7": ("binary", (6, 7)),

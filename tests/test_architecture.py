@@ -28,14 +28,6 @@ SIDEWAYS = {
 }
 DRAWING = {"rich", "matplotlib"}
 
-# Rooms that are being rebuilt and do not yet keep the rule. These lists only shrink.
-NOT_YET_MOVED = {"tasks": FLOOR["models"]}
-MAY_STILL_DRAW = {"train", "synthetic"}
-MAY_STILL_LOAD_BY_NAME = {"train", "synthetic"}
-MAY_STILL_READ_ARGUMENTS = {"train", "synthetic"}
-MAY_STILL_CROSS = {"train": {"synthetic"}}
-FLOOR |= NOT_YET_MOVED
-
 
 @cache
 def syntax(path: Path) -> ast.Module:
@@ -103,7 +95,6 @@ def test_rooms_of_one_floor_know_each_other_one_way_only(room):
         for path in files(room)
         for other in rooms_imported_by(path) - {room}
         if FLOOR[other] == FLOOR[room] and (room, other) not in SIDEWAYS
-        and other not in MAY_STILL_CROSS.get(room, ())
     }  # fmt: skip
     assert not sideways
 
@@ -123,7 +114,7 @@ def test_imports_are_written_where_a_reader_sees_them(room):
         for name in imports(path)
         if name.split(".")[0] == "importlib" and name.endswith("import_module")
     }
-    assert not hidden or room in MAY_STILL_LOAD_BY_NAME, hidden
+    assert not hidden
 
 
 @pytest.mark.parametrize("room", FLOOR)
@@ -134,7 +125,7 @@ def test_only_the_report_and_the_command_line_draw(room):
         for name in imports(path)
         if name.split(".")[0] in DRAWING and path != PACKAGE / "records" / "table.py"
     }
-    assert not drawn or room in {"report", "cli"} | MAY_STILL_DRAW, drawn
+    assert not drawn or room in {"report", "cli"}, drawn
 
 
 @pytest.mark.parametrize("room", [room for room in FLOOR if room != "cli"])
@@ -145,7 +136,7 @@ def test_only_the_command_line_reads_the_command_line(room):
         for node in ast.walk(syntax(path))
         if isinstance(node, ast.Attribute) and node.attr == "argv" and ast.unparse(node.value) == "sys"
     } | {str(path.relative_to(PACKAGE)) for path in files(room) if "argparse" in set(imports(path))}
-    assert not readers or room in MAY_STILL_READ_ARGUMENTS, readers
+    assert not readers
 
 
 @pytest.mark.parametrize("room", [room for room in FLOOR if room != "cli"])

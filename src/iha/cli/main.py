@@ -16,7 +16,7 @@ from iha.cli.generate import generate
 from iha.cli.invocation import Command, Group, command_line
 from iha.cli.plan import plan
 from iha.cli.prepare import prepare
-from iha.cli.synth import synth
+from iha.cli.synth import collect, synth
 from iha.cli.train import train
 from iha.cli.verify import verify
 from iha.version import __version__
@@ -30,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,  # errors are reported by Group
 )
-for command in (verify, synth, plan, prepare, train, export, generate, convert, flops):
+for command in (verify, synth, collect, plan, prepare, train, export, generate, convert, flops):
     app.command(cls=Command)(command)
 
 bench = typer.Typer(cls=Group, help="Speed and memory, side by side, as ratios.", no_args_is_help=True)

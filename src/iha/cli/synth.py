@@ -1,4 +1,4 @@
-"""`iha synth`: the synthetic reasoning experiments."""
+"""`iha synth`: the synthetic reasoning experiments; `iha collect`: what is kept of them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,9 +11,9 @@ def synth(
     mechanisms: Annotated[
         str,
         typer.Option(
-            help="comma-separated: mha, iha, simplicial, talking_heads, differential, knocking_heads, strassen"
+            help="comma-separated: multihead, iha, simplicial, talking_heads, differential, knocking_heads, strassen"
         ),
-    ] = "mha,iha,simplicial",
+    ] = "multihead,iha,simplicial",
     scale: Annotated[str, typer.Option(help="quick (minutes), small (hours) or paper (the full protocol)")] = "quick",
     heads: Annotated[str | None, typer.Option(help="H, comma-separated for a sweep")] = None,
     pseudo_heads: Annotated[
@@ -47,37 +47,47 @@ def synth(
 
     Killed at any moment, the same command goes on where it was.
     """
-    from rich.console import Console
+    from iha.cli.invocation import command_line
+    from iha.cli.progress import bars
+    from iha.report.synthetic import summary_table
+    from iha.report.synthetic_plots import plot_sweep
+    from iha.synthetic.config import choose_scale, decimals, grid, integers, words
+    from iha.synthetic.sweep import read_runs, run_sweep
 
-    from iha.train.synthetic.config import choose_scale, decimals, grid, integers, words
-    from iha.train.synthetic.plots import plot_sweep
-    from iha.train.synthetic.sweep import read_records, run_sweep
-    from iha.train.synthetic.table import summary_table
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)  # a log file has room for the table
+    chosen = choose_scale(
+        scale, heads=integers(heads), learning_rates=decimals(learning_rates), seeds=integers(seeds),
+        widths=integers(widths), batch_sizes=integers(batch_sizes), epochs=epochs, patience=patience,
+        max_size=max_size, sizes=integers(sizes), train_examples=train_examples,
+        held_out_examples=held_out_examples, model=model, norms=None if norms is None else words(norms),
+        weight_decays=decimals(weight_decays),
+    )  # fmt: skip
+    runs = grid(
+        task, words(mechanisms), chosen, pseudo_heads=integers(pseudo_heads) or (), inits=words(inits),
+        positions=words(positions), mixing_rates=decimals(mixing_rates) or (1.0,),
+    )  # fmt: skip
+    out = out or Path("results") / "synth" / f"{task}-{scale}"
+    with bars() as progress:
+        summary = run_sweep(runs, out, workers=workers, kernels=kernels, command=command_line(), progress=progress)
+    summary_table(summary).print()
     try:
-        chosen = choose_scale(
-            scale, heads=integers(heads), learning_rates=decimals(learning_rates), seeds=integers(seeds),
-            widths=integers(widths), batch_sizes=integers(batch_sizes), epochs=epochs, patience=patience,
-            max_size=max_size, sizes=integers(sizes), train_examples=train_examples,
-            held_out_examples=held_out_examples, model=model, norms=None if norms is None else words(norms),
-            weight_decays=decimals(weight_decays),
-        )  # fmt: skip
-        runs = grid(
-            task, words(mechanisms), chosen, pseudo_heads=integers(pseudo_heads) or (), inits=words(inits),
-            positions=words(positions), mixing_rates=decimals(mixing_rates) or (1.0,),
-        )  # fmt: skip
-        out = out or Path("results") / "synth" / f"{task}-{scale}"
-        summary = run_sweep(runs, out, workers=workers, kernels=kernels, console=console)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    console.print(summary_table(summary))
-    try:
-        written = plot_sweep(read_records(out), out)
+        written = plot_sweep(read_runs(out), out)
     except ImportError:
-        console.print("no plots: they need matplotlib, the extra 'report'")
+        typer.echo("no plots: they need matplotlib, the extra 'report'", err=True)
         return
     for path in written:
-        console.print(f"wrote {path}")
+        typer.echo(f"wrote {path}")
+
+
+def collect(
+    results: Annotated[Path, typer.Argument(help="the directory of kept results, one JSON file a sweep")],
+    sweeps: Annotated[Path | None, typer.Option(help="a directory of sweeps (`iha synth --out`) to keep there")] = None,
+    figures: Annotated[Path | None, typer.Option(help="where figures go; RESULTS/figures when not given")] = None,
+) -> None:
+    """Keep the results of synthetic sweeps as small files with figures, and write their page of tables."""
+    from iha.report.synthetic import keep_sweeps, write_page
+
+    if sweeps is None:
+        typer.echo(f"wrote {write_page(results)}")
+        return
+    for path in keep_sweeps(sweeps, results, figures or results / "figures"):
+        typer.echo(f"wrote {path}")

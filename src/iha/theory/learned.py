@@ -20,9 +20,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
 from iha.records import Progress, Record, silent
+from iha.synthetic.tasks.cpm3 import count_matches
+from iha.synthetic.tasks.polynomial import filter_bank
 from iha.theory.cpm3 import Task
 from iha.theory.learned_models import CountModel, FilterModel
-from iha.theory.polynomial_filters import ceil_sqrt, filter_bank
+from iha.theory.polynomial_filters import ceil_sqrt
 
 CPM3 = Task(M=4, G=10, largest=7)  # 10 ≡ 2 (mod 4), so the two orders of a pair differ
 
@@ -156,7 +158,7 @@ class Experiment:
 
         def batch(generator: torch.Generator, seed: int) -> tuple[Tensor, Tensor]:
             x = torch.randint(0, CPM3.largest + 1, (64, self.size), generator=generator)
-            return x, counts(x, CPM3)
+            return x, count_matches(x, CPM3.M, CPM3.G)
 
         return models, batch, cross_entropy, share_wrong, 3e-3
 
@@ -166,12 +168,6 @@ def learn(seed: int, command: str, progress: Progress = silent, experiments: lis
     experiments = plan() if experiments is None else experiments
     record = Record.new("learned", command=command, config={"experiments": list(map(asdict, experiments))}, seed=seed)
     return record.finished([run.as_json() for run in train_all(experiments, [seed + i for i in range(4)], progress)])
-
-
-def counts(x: Tensor, task: Task) -> Tensor:
-    """Brute force over a batch: (B, N) -> (B, N)."""
-    total = x[:, :, None, None] + task.G * x[:, None, :, None] + x[:, None, None, :]
-    return (total % task.M == 0).sum(dim=(2, 3))
 
 
 def plan(k_values: tuple[int, ...] = (4, 9), n: int = 8, steps: dict[str, int] | None = None) -> list[Experiment]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from iha.records.host import require_bytes
+from iha.synthetic.tasks.polynomial import filter_bank, powers
 from iha.theory.claims import MACHINE, Claim, holds, refuted, summed, worst
 from iha.theory.layer import Layer, router_mixing
 
@@ -29,22 +30,6 @@ def random_graph(nodes: int, seed: int, *, directed: bool = True, degree: float 
     edges = (torch.rand(nodes, nodes, generator=generator) < degree / nodes).double()
     edges = edges if directed else ((edges + edges.T) > 0).double()
     return edges.fill_diagonal_(0)
-
-
-def powers(A: Tensor, k: int) -> list[Tensor]:
-    """A^0 … A^(k-1), by repeated multiplication."""
-    result = [torch.eye(A.shape[0], dtype=A.dtype)]
-    while len(result) < k:
-        result.append(result[-1] @ A)
-    return result
-
-
-def filter_bank(A: Tensor, X: Tensor, k: int) -> Tensor:
-    """The ground truth, (B, N, k*d): X is multiplied by A once per power, and no power of A is ever formed."""
-    blocks = [X]
-    while len(blocks) < k:
-        blocks.append(torch.einsum("nm,bmd->bnd", A, blocks[-1]))
-    return torch.cat(blocks, dim=-1)
 
 
 def augment(X: Tensor) -> Tensor:

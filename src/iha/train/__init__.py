@@ -1,1 +1,1 @@
-"""Training: the synthetic tasks (`iha.train.synthetic`) and language models."""
+"""Training of language models. The one-layer experiments of appendix D are in `iha.synthetic`."""

@@ -1,15 +1,14 @@
-"""Summaries of made-up records whose numbers are known, FLOPs against the formula, and plots that appear."""
+"""Summaries of made-up runs whose numbers are known, and FLOPs against the formula."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from iha.tasks import TASKS
-from iha.train.synthetic.config import RunConfig
-from iha.train.synthetic.flops import forward_flops
-from iha.train.synthetic.model import SyntheticModel
-from iha.train.synthetic.statistics import at, spread, summarise
+from iha.synthetic.config import RunConfig
+from iha.synthetic.flops import forward_flops
+from iha.synthetic.model import SyntheticModel
+from iha.synthetic.statistics import at, spread, summarise
+from iha.synthetic.tasks import TASKS
 
 CONFIG = RunConfig("binary", "mha", (6,), num_pseudo_heads=1, init="")
 
@@ -40,7 +39,7 @@ def test_equal_epochs_flops_and_time() -> None:
     summary = summarise([*cheap, dear])
     assert summary["equal"] == {"epochs": 2, "flops": 40, "cpu_seconds": 4}
     mha, iha = summary["variants"]
-    assert (mha["label"], iha["label"]) == ("mha", "iha P2")
+    assert (mha["label"], iha["label"]) == ("MHA", "IHA P2")
     assert mha["seeds"] == [0, 1]
     assert mha["final"] == {"n": 2, "mean": 0.8, "sd": 0.0, "min": 0.8, "max": 0.8}
     assert mha["equal_epochs"]["mean"] == 0.6
@@ -85,7 +84,7 @@ def test_labels_tell_variants_apart() -> None:
         record([0.5], 1, init="random", **iha), record([0.5], 1, init="one_hot", **iha),
     ]  # fmt: skip
     labels = [variant["label"] for variant in summarise(records)["variants"]]
-    assert labels == ["mha H8", "mha H2", "iha H8 P4 random", "iha H8 P4 one_hot"]
+    assert labels == ["MHA H8", "MHA H2", "IHA H8 P4 random", "IHA H8 P4 one_hot"]
 
 
 @pytest.mark.parametrize(("mechanism", "P"), [("mha", 1), ("iha", 1), ("iha", 4)])
@@ -96,38 +95,3 @@ def test_flops_by_formula(mechanism: str, P: int) -> None:
     attention = 2 * 2 * (N * P) ** 2 * E
     mixing = 4 * 2 * N * (P * H) * E if mechanism == "iha" else 0  # three alphas and R, as an (H, P*H) matrix
     assert forward_flops(model, 6) == dense + attention + mixing
-
-
-def test_plots(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from iha.train.synthetic.plots import plot_sweep
-
-    records = [record([0.5, 0.7], 1, seed=s) for s in (0, 1)] + [record([0.4, 0.6], 2, learning_rate=1e-4)]
-    for path in plot_sweep(records, tmp_path):
-        assert path.stat().st_size > 5000
-
-
-def test_what_is_kept_of_a_sweep(tmp_path: Path) -> None:
-    from iha.train.synthetic import checkpoint
-    from iha.train.synthetic.collect import collect, write_page
-
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "kept").mkdir()
-    done = record([0.123456789, 0.7], 1)
-    content = {"command": "iha synth binary --out somewhere/private", "runs": [done["config"]]}
-    checkpoint.write_json(tmp_path / "sweep.json", content)
-    assert collect(tmp_path) is None
-    name = CONFIG.name
-    extra = {"name": name, "machine": {"cores": 2}, "progress": {"epoch": 2}}
-    checkpoint.write_json(tmp_path / "runs" / f"{name}.json", done | extra)
-    kept = collect(tmp_path)
-    assert kept is not None
-    assert kept["command"] == "iha synth binary"
-    assert (kept["runs_planned"], kept["runs_finished"]) == (1, 1)
-    assert kept["runs"][0]["history"][0]["test"] == 0.123457
-    checkpoint.write_json(tmp_path / "kept" / "some.json", kept)
-    write_page(tmp_path / "kept")
-    page = (tmp_path / "kept" / "README.md").read_text().splitlines()
-    assert "`iha synth binary`: 1 of 1 runs finished." in page
-    assert "|  | seeds | epoch 1 | epoch 2 | at 20 FLOPs | after 2 s | s/epoch | FLOPs/epoch |" in page
-    assert "| mha | 1 | 12.3 (1) | 70.0 (1) | 70.0 (1) | 70.0 (1) | 1.0 | 1.00e+01 |" in page

@@ -1,10 +1,10 @@
 """Synthetic tasks: data as a pure function of (task, split, seed)."""
 
-from iha.tasks.base import IGNORE, SPLITS, Group, Task, generate
-from iha.tasks.cpm3 import CPM3
-from iha.tasks.polynomial import PolynomialFilter
-from iha.tasks.relations import RelationComposition
-from iha.tasks.retrieval import MultiKeyRetrieval
+from iha.synthetic.tasks.base import IGNORE, SPLITS, Group, Task, generate
+from iha.synthetic.tasks.cpm3 import CPM3
+from iha.synthetic.tasks.polynomial import PolynomialFilter
+from iha.synthetic.tasks.relations import RelationComposition
+from iha.synthetic.tasks.retrieval import MultiKeyRetrieval
 
 TASKS: dict[str, Task] = {
     "binary": RelationComposition("binary", sizes=(6, 7, 8, 9, 10), hops=2, density=0.325),

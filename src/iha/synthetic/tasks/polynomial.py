@@ -5,7 +5,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from iha.tasks.base import Task
+from iha.synthetic.tasks.base import Task
+
+
+def powers(A: Tensor, k: int) -> list[Tensor]:
+    """A^0 … A^(k-1), by repeated multiplication."""
+    result = [torch.eye(A.shape[0], dtype=A.dtype)]
+    while len(result) < k:
+        result.append(result[-1] @ A)
+    return result
+
+
+def filter_bank(A: Tensor, X: Tensor, k: int) -> Tensor:
+    """The definition, (B, N, k*d): X is multiplied by A once per power, and no power of A is ever formed."""
+    blocks = [X]
+    while len(blocks) < k:
+        blocks.append(torch.einsum("nm,bmd->bnd", A, blocks[-1]))
+    return torch.cat(blocks, dim=-1)
 
 
 @dataclass(frozen=True)
@@ -50,10 +66,8 @@ class PolynomialFilter(Task):
         return torch.randn(count, size, self.features, generator=generator)
 
     def answer(self, inputs: Tensor, size: int) -> Tensor:
-        step, power = self.graph(size), torch.eye(size, dtype=torch.float64)
         blocks = []
-        for _ in range(self.order):
+        for power in powers(self.graph(size), self.order):
             scale = power.square().sum(1).mean().sqrt()  # the standard deviation of its output on normal features
             blocks.append((power / scale).float() @ inputs)
-            power = power @ step
         return torch.cat(blocks, -1)

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from iha.tasks import IGNORE, TASKS, generate
-from iha.train.synthetic.batches import Batches, Tally, chunks, hits, num_valid, summed_loss
-from iha.train.synthetic.model import SyntheticModel
+from iha.synthetic.batches import Batches, Tally, chunks, hits, num_valid, summed_loss
+from iha.synthetic.model import SyntheticModel
+from iha.synthetic.tasks import IGNORE, TASKS, generate
 
 VARIANTS = {"mha": {}, "iha": {"num_pseudo_heads": 2, "init": "random"}, "simplicial": {}, "talking_heads": {}}
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from iha.tasks import IGNORE, Group
+from iha.synthetic.tasks import IGNORE, Group
 
 Part = tuple[int, Tensor, Tensor]  # size, inputs (b, N, F), targets (b, N) or (b, N, K)
 

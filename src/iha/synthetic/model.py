@@ -1,26 +1,16 @@
 """The one-layer transformer of the synthetic tasks; only its attention differs between mechanisms."""
 
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from iha.tasks import Task
-from iha.train.synthetic import state_attention
+from iha.layers.mechanisms import find_mechanism
+from iha.synthetic import state_attention
+from iha.synthetic.tasks import Task
 
-# Every mechanism by name: module and class in iha.layers. Imported when built, for most runs need few of them.
-MECHANISMS = {
-    "mha": ("multihead", "MultiHeadAttention"),
-    "iha": ("interleaved", "InterleavedHeadAttention"),
-    "simplicial": ("simplicial", "SimplicialAttention"),
-    "talking_heads": ("talking_heads", "TalkingHeadsAttention"),
-    "differential": ("differential", "DifferentialAttention"),
-    "knocking_heads": ("knocking_heads", "KnockingHeadsAttention"),
-    "strassen": ("strassen", "StrassenAttention"),
-}
 POSITIONS = ("1d", "2d", "1d_size")
 MODELS = ("ours", "paper")
 NORMS = ("pre", "post")
@@ -120,11 +110,10 @@ def build_attention(
     mechanism: str, width: int, num_heads: int, num_pseudo_heads: int, init: str, model: str = "ours"
 ) -> nn.Module:
     """Bidirectional self-attention of any mechanism: the tasks are not causal."""
-    file, name = MECHANISMS[mechanism]
-    layer: Callable[..., nn.Module] = getattr(import_module(f"iha.layers.{file}"), name)
+    found = find_mechanism(mechanism)
     options: dict[str, Any] = {"causal": None}
+    if found.has_pseudo_heads:
+        options |= {"num_pseudo_heads": num_pseudo_heads, "init": init}
     if model == "paper":
-        options |= {"bias": True} if mechanism != "iha" else {"bias": False, "out_bias": True, "collapse": "full"}
-    if mechanism == "iha":
-        return layer(width, num_heads, num_pseudo_heads, init=init, **options)
-    return layer(width, num_heads, **options)
+        options |= {"out_bias": True, "collapse": "full"} if found.has_pseudo_heads else {"bias": True}
+    return found.layer(width, num_heads, **options)

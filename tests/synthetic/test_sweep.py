@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 
-from iha.tasks import TASKS
-from iha.train.synthetic import checkpoint, memory, trainer
-from iha.train.synthetic.config import SCALES, RunConfig, Scale, choose_scale, grid
-from iha.train.synthetic.sweep import check, read_records, run_sweep
-from iha.train.synthetic.trainer import Trainer, train
+from iha.records import read_record, write_json
+from iha.synthetic import files, memory, trainer
+from iha.synthetic.config import SCALES, RunConfig, Scale, choose_scale, grid
+from iha.synthetic.files import read_run
+from iha.synthetic.sweep import check, read_runs, run_sweep
+from iha.synthetic.tasks import TASKS
+from iha.synthetic.trainer import Trainer, train
 
 TINY = RunConfig(
     "binary", "mha", (3, 4), train_examples=96, validation_examples=32, test_examples=32, width=16, num_heads=2,
     num_pseudo_heads=1, init="", batch_size=16, epochs=3, patience=10,
 )  # fmt: skip
 TINY_IHA = replace(TINY, mechanism="iha", num_pseudo_heads=2, init="one_hot")
-QUIET = Console(file=open(os.devnull, "w"))  # noqa: SIM115
 
 
 def numbers(record: dict[str, Any]) -> list[dict[str, float]]:
@@ -50,7 +50,7 @@ def test_resumed_at_any_step_a_run_ends_with_the_same_numbers(
 
     monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", -1.0)  # after every step
     steps = 0
-    save_state = checkpoint.save_state
+    save_state = files.save_state
 
     def save_then_die(path: Path, state: dict[str, Any]) -> None:
         nonlocal steps
@@ -58,7 +58,7 @@ def test_resumed_at_any_step_a_run_ends_with_the_same_numbers(
         steps += 1
         raise KilledError
 
-    monkeypatch.setattr(checkpoint, "save_state", save_then_die)
+    monkeypatch.setattr(files, "save_state", save_then_die)
     while True:
         try:
             record = train(config, broken)
@@ -77,25 +77,54 @@ def test_a_checkpoint_of_another_run_is_refused() -> None:
         Trainer(replace(TINY, seed=1)).load(state)
 
 
-def test_a_write_that_dies_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.json"
-    checkpoint.write_json(path, {"a": 1})
-
-    def die(*_: object) -> None:
-        raise KilledError
-
-    monkeypatch.setattr(os, "fsync", die)
-    with pytest.raises(KilledError):
-        checkpoint.write_json(path, {"a": 2})
-    assert checkpoint.read_json(path) == {"a": 1}
-    checkpoint.remove_leftovers(tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
-
-
 def test_checkpoints_run_no_code(tmp_path: Path) -> None:
     torch.save({"model": Path("somewhere")}, tmp_path / "bad.pt")  # an object: needs unpickling
-    with pytest.raises(Exception, match=r"weights_only|Weights only"):
-        checkpoint.load_state(tmp_path / "bad.pt")
+    with pytest.raises(ValueError, match=r"bad\.pt is not a readable checkpoint"):
+        files.load_state(tmp_path / "bad.pt")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"not a checkpoint"])
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / f"{TINY.name}.pt").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{TINY.name}\.pt is not a readable checkpoint .*delete it"):
+        train(TINY, tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"config": 3, "history": []}', '{"schema": 1, "kind": "other"}'])
+def test_a_damaged_record_or_plan_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / f"{TINY.name}.json").write_text(content)
+    with pytest.raises(ValueError, match=rf"{TINY.name}\.json"):
+        train(TINY, tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "sweep.json").write_text(content)
+    with pytest.raises(ValueError, match=r"sweep\.json"):
+        run_sweep([TINY], tmp_path / "out")
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ValueError, match=rf"cannot write .*{TINY.name}\.pt: No space left"):
+        train(replace(TINY, epochs=1), tmp_path)
+
+
+def test_a_run_of_earlier_code_goes_on(tmp_path: Path) -> None:
+    """Files from before the common envelope, when multi-head attention was called mha."""
+    config = replace(TINY, epochs=2)
+    (tmp_path / "whole").mkdir()
+    expected = train(config, tmp_path / "whole")
+    run = Trainer(config)
+    run.run_epoch(lambda: None)
+    old = {k: v for k, v in config.as_json().items() if k not in ("model", "norm", "weight_decay")}
+    old["mechanism"] = "mha"
+    name = config.name.replace("multihead", "mha")
+    files.save_state(tmp_path / f"{name}.pt", run.state() | {"config": old})
+    write_json(tmp_path / f"{name}.json", run.results() | {"config": old, "machine": {}})
+    record = train(config, tmp_path)
+    assert numbers(record) == numbers(expected)
+    assert [path.name for path in tmp_path.glob("*.json")] == [f"{name}.json"]
 
 
 def test_early_stopping_waits_for_patience() -> None:
@@ -126,12 +155,12 @@ def test_alpha_and_r_have_their_own_learning_rate() -> None:
 _SCRIPT = """
 import sys
 from pathlib import Path
-from iha.train.synthetic.config import RunConfig
-from iha.train.synthetic.sweep import run_sweep
+from iha.synthetic.config import RunConfig
+from iha.synthetic.sweep import run_sweep
 from dataclasses import replace
 import json
 if __name__ == "__main__":
-    runs = [RunConfig(**(c | {"sizes": tuple(c["sizes"])})) for c in json.loads(sys.argv[2])]
+    runs = [RunConfig.from_json(c) for c in json.loads(sys.argv[2])]
     run_sweep(runs, Path(sys.argv[1]), workers=2)
 """
 
@@ -149,7 +178,45 @@ def alive(marker: str) -> list[int]:
 
 
 def epochs_on_record(out: Path) -> int:
-    return sum(len(json.loads(path.read_text())["history"]) for path in out.glob("runs/*.json"))
+    return sum(len(read_run(path)["history"]) for path in out.glob("runs/*.json"))
+
+
+def begin(script: Path, out: Path, runs: list[RunConfig], marker: str) -> subprocess.Popen:
+    """A sweep in a process of its own, once its workers train."""
+    arguments = [sys.executable, str(script), str(out), json.dumps([run.as_json() for run in runs])]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | dict([marker.split("=")])
+    process = subprocess.Popen(arguments, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while epochs_on_record(out) == 0:
+        assert process.poll() is None, "finished or failed before it could be interrupted"
+        time.sleep(0.02)
+    return process
+
+
+@pytest.mark.slow
+def test_an_interrupt_of_the_main_process_alone_ends_the_sweep(tmp_path: Path) -> None:
+    (tmp_path / "sweep.py").write_text(_SCRIPT)
+    marker = f"SWEEP_MARK={tmp_path.name}-{os.getpid()}"
+    runs = [replace(TINY, epochs=10_000, patience=10_000, seed=seed) for seed in (0, 1)]
+    process = begin(tmp_path / "sweep.py", tmp_path / "out", runs, marker)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert "KeyboardInterrupt" in errors
+    assert not alive(marker)
+
+
+@pytest.mark.slow
+def test_a_dead_worker_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "sweep.py").write_text(_SCRIPT)
+    marker = f"SWEEP_MARK={tmp_path.name}-{os.getpid()}"
+    runs = [replace(TINY, epochs=10_000, patience=10_000)]
+    process = begin(tmp_path / "sweep.py", tmp_path / "out", runs, marker)
+    workers = [pid for pid in alive(marker) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(workers[0], signal.SIGKILL)
+    _, errors = process.communicate(timeout=20)
+    assert (
+        f"ChildProcessError: a worker process died, perhaps for lack of memory, while training {TINY.name};" in errors
+    )
+    assert not alive(marker)
 
 
 @pytest.mark.slow
@@ -173,7 +240,7 @@ def test_killed_sweep_goes_on_and_leaves_no_worker_behind(tmp_path: Path) -> Non
             time.sleep(0.1)
         assert not alive(marker), "workers outlived their sweep"
     subprocess.run(arguments, env=environment, stdout=subprocess.DEVNULL, check=True)
-    records = {record["name"]: record for record in read_records(tmp_path / "out")}
+    records = {record["name"]: record for record in read_runs(tmp_path / "out")}
     (tmp_path / "whole").mkdir()
     for run in runs:
         expected = train(run, tmp_path / "whole")
@@ -185,17 +252,17 @@ def test_killed_sweep_goes_on_and_leaves_no_worker_behind(tmp_path: Path) -> Non
 def test_a_sweep_writes_records_and_summary_and_refuses_another_configuration(tmp_path: Path) -> None:
     out = tmp_path / "out"
     runs = [replace(TINY, epochs=1), replace(TINY_IHA, epochs=1)]
-    summary = run_sweep(runs, out, workers=1, console=QUIET)
-    assert [variant["label"] for variant in summary["variants"]] == ["mha", "iha P2"]
-    assert json.loads((out / "summary.json").read_text()) == summary
-    assert [record["name"] for record in read_records(out)] == [run.name for run in runs]
+    summary = run_sweep(runs, out, workers=1)
+    assert [variant["label"] for variant in summary["variants"]] == ["MHA", "IHA P2"]
+    assert read_record(out / "summary.json", "synthetic-summary").results == summary
+    assert [record["name"] for record in read_runs(out)] == [run.name for run in runs]
     before = {path: path.stat().st_mtime_ns for path in (out / "runs").iterdir()}
-    assert run_sweep(runs, out, workers=1, console=QUIET) == summary  # nothing is trained again
+    assert run_sweep(runs, out, workers=1) == summary  # nothing is trained again
     assert {path: path.stat().st_mtime_ns for path in (out / "runs").iterdir()} == before
     with pytest.raises(ValueError, match=r"another configuration \(batch_size 16 there, 32 asked for\)"):
-        run_sweep([replace(run, batch_size=32) for run in runs], out, console=QUIET)
+        run_sweep([replace(run, batch_size=32) for run in runs], out)
     with pytest.raises(ValueError, match="2 runs there, 1 asked for"):
-        run_sweep(runs[:1], out, console=QUIET)
+        run_sweep(runs[:1], out)
 
 
 def test_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -214,16 +281,16 @@ def test_refused_before_anything_is_written(tmp_path: Path) -> None:
     }
     for message, config in bad.items():
         with pytest.raises(ValueError, match=message):
-            run_sweep([config], out, console=QUIET)
+            run_sweep([config], out)
     with pytest.raises(ValueError, match="must differ"):
-        run_sweep([TINY, replace(TINY, epochs=4)], out, console=QUIET)
+        run_sweep([TINY, replace(TINY, epochs=4)], out)
     with pytest.raises(ValueError, match="at least one run"):
-        run_sweep([], out, console=QUIET)
+        run_sweep([], out)
     assert not out.exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     with pytest.raises(ValueError, match="not the directory of a sweep"):
-        run_sweep([TINY], tmp_path / "full", console=QUIET)
+        run_sweep([TINY], tmp_path / "full")
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
 
 
@@ -243,7 +310,7 @@ def test_the_paper_scale_is_the_paper() -> None:
 def test_grid_multiplies_only_what_applies() -> None:
     scale = Scale(seeds=(0,), learning_rates=(1e-3,), heads=(2, 4))
     runs = grid("binary", ("mha", "iha"), scale, inits=("one_hot", "random"), pseudo_heads=(1, 8))
-    assert sum(run.mechanism == "mha" for run in runs) == 2
+    assert sum(run.mechanism == "multihead" for run in runs) == 2
     assert sum(run.mechanism == "iha" for run in runs) == 2 * 2 * 2
     assert {run.num_pseudo_heads for run in grid("binary", ("iha",), scale)} == {2, 4}  # P = H
     with pytest.raises(ValueError, match="no size of task 'binary' is at most 3"):

@@ -4,7 +4,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from iha.train.synthetic.model import SyntheticModel
+from iha.synthetic.model import SyntheticModel
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from iha.tasks.base import Task
+from iha.synthetic.tasks.base import Task
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from iha.tasks import TASKS
-from iha.train.synthetic import state_attention
-from iha.train.synthetic.config import RunConfig, choose_scale, grid
-from iha.train.synthetic.model import build_attention
-from iha.train.synthetic.state_attention import Tokens, attend_states
-from iha.train.synthetic.trainer import Trainer, build_model
+from iha.synthetic import state_attention
+from iha.synthetic.config import RunConfig, choose_scale, grid
+from iha.synthetic.model import build_attention
+from iha.synthetic.state_attention import Tokens, attend_states
+from iha.synthetic.tasks import TASKS
+from iha.synthetic.trainer import Trainer, build_model
 
 needs_compiler = pytest.mark.skipif(state_attention.compiler() is None, reason="no C++ compiler")
 
@@ -98,7 +98,7 @@ def test_training_by_states_is_training_by_layers(mechanism: str, norm: str) -> 
     for kernels in ("layers", "states"):
         run = Trainer(config, kernels)
         run.run_epoch(lambda: None)
-        assert run.record()["kernels"] == kernels
+        assert run.results()["kernels"] == kernels
         losses[kernels] = [run.history[0][key] for key in ("train_loss", "validation_loss", "test_loss")]
     assert losses["states"] == pytest.approx(losses["layers"], rel=1e-5)
 

@@ -4,7 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-Record = dict[str, Any]
+from iha.layers.mechanisms import find_mechanism
+from iha.synthetic.files import Run
+
+_OF_PSEUDO_HEADS = ("num_pseudo_heads", "init", "mixing_rate")  # other mechanisms have none of these
 _SHORT = {
     "num_heads": "H",
     "num_pseudo_heads": "P",
@@ -15,7 +18,7 @@ _SHORT = {
 }
 
 
-def summarise(records: Sequence[Record]) -> dict[str, Any]:
+def summarise(records: Sequence[Run]) -> dict[str, Any]:
     """Runs that differ only in the seed are one variant.
 
     The common epoch, FLOPs and time are the largest that every finished run has reached; a run that was stopped
@@ -24,7 +27,7 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
     """
     if not records:
         raise ValueError("no run has finished an epoch: there is nothing to summarise")
-    variants: dict[tuple, list[Record]] = {}
+    variants: dict[tuple, list[Run]] = {}
     for record in records:
         variants.setdefault(_variant(record["config"]), []).append(record)
     shown = _varying([record["config"] for record in records])
@@ -39,7 +42,7 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _describe(group: list[Record], shown: list[str], equal: dict[str, float]) -> dict[str, Any]:
+def _describe(group: list[Run], shown: list[str], equal: dict[str, float]) -> dict[str, Any]:
     epochs = int(equal["epochs"])
     cpu = [entry["cpu_seconds"] for record in group for entry in record["history"]]
     return {
@@ -61,12 +64,12 @@ def without_seed(config: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key != "seed"}
 
 
-def after(record: Record, epochs: int) -> float | None:
+def after(record: Run, epochs: int) -> float | None:
     """The test score after so many epochs; None when the run has not got there."""
     return record["history"][epochs - 1]["test"] if epochs <= len(record["history"]) else None
 
 
-def at(record: Record, key: str, budget: float, split: str = "test") -> float | None:
+def at(record: Run, key: str, budget: float, split: str = "test") -> float | None:
     """The score when so much had been spent, linearly between epochs.
 
     None before the first epoch's end, and beyond the last one of a run that did not end by itself.
@@ -92,10 +95,10 @@ def spread(values: Sequence[float | None]) -> dict[str, float] | None:
 
 def label(config: dict[str, Any], shown: Sequence[str] = ()) -> str:
     """The mechanism and whatever differs between the variants of the sweep."""
-    parts = [config["mechanism"]]
+    mechanism = find_mechanism(config["mechanism"])
+    parts = [mechanism.label]
     for key in shown:
-        belongs_to_iha = key in ("num_pseudo_heads", "init", "mixing_rate")
-        if key != "mechanism" and (config["mechanism"] == "iha" or not belongs_to_iha):
+        if key != "mechanism" and (mechanism.has_pseudo_heads or key not in _OF_PSEUDO_HEADS):
             value = config[key]
             parts.append(f"{_SHORT.get(key, '')}{value:g}" if isinstance(value, int | float) else f"{value}")
     return " ".join(parts)
@@ -105,8 +108,8 @@ def _varying(configs: Sequence[dict[str, Any]]) -> list[str]:
     """Fields with more than one value, among those of IHA alone where they are IHA's own; its P is always shown."""
     names = []
     for key in configs[0]:
-        own = key in ("num_pseudo_heads", "init", "mixing_rate")
-        values = {str(c[key]) for c in configs if c["mechanism"] == "iha" or not own}
+        own = key in _OF_PSEUDO_HEADS
+        values = {str(c[key]) for c in configs if not own or find_mechanism(c["mechanism"]).has_pseudo_heads}
         if key != "seed" and (len(values) > 1 or (key == "num_pseudo_heads" and values)):
             names.append(key)
     return names
@@ -116,7 +119,7 @@ def _variant(config: dict[str, Any]) -> tuple:
     return tuple((key, str(value)) for key, value in sorted(without_seed(config).items()))
 
 
-def _cumulative(record: Record, key: str) -> list[float]:
+def _cumulative(record: Run, key: str) -> list[float]:
     total, sums = 0.0, []
     for entry in record["history"]:
         total += entry[key]

@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from iha.records.host import describe_machine
-from iha.tasks import Group, generate
-from iha.train.synthetic import checkpoint
-from iha.train.synthetic.batches import Batches, Part, Tally, chunks, hits, num_valid, summed_loss
-from iha.train.synthetic.config import RunConfig
-from iha.train.synthetic.flops import forward_flops
-from iha.train.synthetic.model import SyntheticModel
-from iha.train.synthetic.state_attention import compiler
+from iha.records import Record
+from iha.synthetic import files
+from iha.synthetic.batches import Batches, Part, Tally, chunks, hits, num_valid, summed_loss
+from iha.synthetic.config import RunConfig
+from iha.synthetic.files import Run
+from iha.synthetic.flops import forward_flops
+from iha.synthetic.model import SyntheticModel
+from iha.synthetic.state_attention import compiler
+from iha.synthetic.tasks import Group, generate
 
 CHECKPOINT_SECONDS = 30.0
 KERNELS = ("auto", "layers", "states")
@@ -143,43 +144,52 @@ class Trainer:
         }  # fmt: skip
 
     def load(self, state: dict[str, Any]) -> None:
-        if state["config"] != self.config.as_json():
+        if RunConfig.from_json(state["config"]) != self.config:
             raise ValueError(f"the checkpoint is of another run: {state['config']}, not {self.config.as_json()}")
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.history, self.epoch, self.step = state["history"], state["epoch"], state["step"]
         self.tally, self.seconds, self.cpu_seconds = Tally(**state["tally"]), state["seconds"], state["cpu_seconds"]
 
-    def record(self) -> dict[str, Any]:
-        """What is kept of the run: its JSON file."""
+    def results(self) -> dict[str, Any]:
+        """What is kept of the run: the results in its record."""
         best = self.history[self.best_epoch] if self.history else None
         return {
-            "name": self.config.name, "config": self.config.as_json(), "finished": self.finished,
+            "name": self.config.name, "finished": self.finished,
             "progress": {"epoch": self.epoch, "step": self.step, "steps": len(self.batches)},
             "parameters": sum(p.numel() for p in self.model.parameters()),
             "mixing_parameters": sum(p.numel() for p in self.model.mixing_parameters()),
             "kernels": self.kernels, "flops_per_epoch": self.flops_per_epoch, "best": best, "history": self.history,
-            "machine": describe_machine(),
         }  # fmt: skip
 
+    def finish(self, record: Record) -> Record:
+        """The record as it stands now; its seconds are those of training, in all sessions."""
+        seconds = self.seconds + sum(entry["seconds"] for entry in self.history)
+        return record.finished(self.results(), seconds)
 
-def train(config: RunConfig, directory: Path, kernels: str = "auto") -> dict[str, Any]:
+
+def train(config: RunConfig, directory: Path, kernels: str = "auto", command: str = "") -> Run:
     """Runs, or goes on with, one run; its record and checkpoint are in `directory` under the run's name."""
-    record_path, state_path = directory / f"{config.name}.json", directory / f"{config.name}.pt"
+    record_path, state_path = files.run_paths(directory, config)
     if record_path.exists():
-        record = checkpoint.read_json(record_path)
-        if record["config"] != config.as_json():
-            raise ValueError(f"{record_path} is of another configuration: {record['config']}")
-        if record["finished"]:
+        run = files.read_run(record_path)
+        if run["config"] != config.as_json():
+            raise ValueError(f"{record_path} is of another configuration: {run['config']}")
+        if run["finished"]:
             state_path.unlink(missing_ok=True)
-            return record
+            return run
+    envelope = files.run_envelope(record_path, config, command)
     trainer = Trainer(config, kernels)
     if state_path.exists():
-        trainer.load(checkpoint.load_state(state_path))
+        state = files.load_state(state_path)
+        try:
+            trainer.load(state)
+        except (KeyError, TypeError, RuntimeError) as error:
+            raise ValueError(f"{state_path} is not a checkpoint of this run: {error}") from error
 
     def save() -> None:
-        checkpoint.save_state(state_path, trainer.state())
-        checkpoint.write_json(record_path, trainer.record())
+        files.save_state(state_path, trainer.state())
+        files.write_run(record_path, trainer.finish(envelope))
 
     saved = time.monotonic()
 
@@ -193,7 +203,6 @@ def train(config: RunConfig, directory: Path, kernels: str = "auto") -> dict[str
         trainer.run_epoch(after_step)
         save()
         saved = time.monotonic()
-    record = trainer.record()
-    checkpoint.write_json(record_path, record)
+    files.write_run(record_path, trainer.finish(envelope))
     state_path.unlink(missing_ok=True)  # the weights of a finished run are not needed again
-    return record
+    return files.read_run(record_path)

@@ -2,12 +2,14 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from iha.layers.initialisation import INITIALISATIONS
-from iha.tasks import TASKS, Task
-from iha.train.synthetic.model import MECHANISMS, MODELS, NORMS, POSITIONS
+from iha.layers.mechanisms import find_mechanism
+from iha.synthetic.model import MODELS, NORMS, POSITIONS
+from iha.synthetic.tasks import TASKS, Task
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,19 @@ class RunConfig:
     norm: str = "pre"
     weight_decay: float = 0.0
 
+    def __post_init__(self) -> None:
+        with suppress(ValueError):  # an unknown mechanism is reported by `check`
+            object.__setattr__(self, "mechanism", find_mechanism(self.mechanism).name)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "RunConfig":
+        """What `as_json` wrote; fields that did not exist yet have the value that was fixed then."""
+        return cls(**(content | {"sizes": tuple(content["sizes"])}))
+
+    @property
+    def has_pseudo_heads(self) -> bool:
+        return find_mechanism(self.mechanism).has_pseudo_heads
+
     @property
     def data(self) -> Task:
         return replace(TASKS[self.task], sizes=self.sizes)
@@ -43,7 +58,7 @@ class RunConfig:
     def name(self) -> str:
         """Of its files: readable, and different for different runs of one sweep."""
         parts = [self.task, *([] if self.model == "ours" else [self.model]), self.mechanism, f"H{self.num_heads}"]
-        if self.mechanism == "iha":
+        if self.has_pseudo_heads:
             parts += [f"P{self.num_pseudo_heads}", self.init]
             parts += [] if self.mixing_rate == 1 else [f"mix{self.mixing_rate:g}"]
         batch = [] if self.batch_size == 64 else [f"b{self.batch_size}"]
@@ -58,11 +73,11 @@ class RunConfig:
     def check(self) -> None:
         """Everything that can be known to be wrong before training starts."""
         _one_of("task", self.task, tuple(TASKS))
-        _one_of("mechanism", self.mechanism, tuple(MECHANISMS))
+        find_mechanism(self.mechanism)
         _one_of("positions", self.positions, POSITIONS)
         _one_of("model", self.model, MODELS)
         _one_of("norm", self.norm, NORMS)
-        if self.mechanism == "iha":
+        if self.has_pseudo_heads:
             _one_of("init", self.init, tuple(INITIALISATIONS))
         if self.positions == "2d" and not TASKS[self.task].grid:
             raise ValueError(f"positions='2d' need tokens on a grid; those of task {self.task!r} are not")
@@ -129,7 +144,7 @@ def grid(
     """All runs of a sweep, seeds outermost: stopped early, it has compared everything once."""
     _one_of("task", task, tuple(TASKS))
     for mechanism in mechanisms:
-        _one_of("mechanism", mechanism, tuple(MECHANISMS))
+        find_mechanism(mechanism)
     sizes = _sizes(TASKS[task], scale)
     runs: dict[RunConfig, None] = {}
     choices: Iterable[tuple] = itertools.product(
@@ -142,7 +157,7 @@ def grid(
             width, heads, 1, "", place, batch_size, rate, 1.0, scale.epochs, scale.patience, seed,
             scale.model, norm, decay,
         )  # fmt: skip
-        if mechanism != "iha":
+        if not plain.has_pseudo_heads:
             runs[plain] = None
             continue
         for P, init, mixing_rate in itertools.product(pseudo_heads or (heads,), inits, mixing_rates):

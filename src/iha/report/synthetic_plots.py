@@ -4,25 +4,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from iha.train.synthetic.statistics import summarise, without_seed
+from iha.synthetic.statistics import summarise, without_seed
 
 _AXES = {"epochs": "epochs", "flops": "training FLOPs", "cpu_seconds": "training time on one core, s"}
 
 
 def plot_sweep(records: Sequence[dict[str, Any]], out: Path) -> list[Path]:
     """Writes curves.png, price.png and bars.png into `out`."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
 
     summary = summarise(records)
     groups = _groups(records, summary)
-    colours = plt.get_cmap("tab10" if len(groups) <= 10 else "tab20")
+    colours = colormaps["tab10" if len(groups) <= 10 else "tab20"]
     score = f"{summary['score']}, %"
 
     rates = sorted({record["config"]["learning_rate"] for record in records}, reverse=True)
-    figure, axes = plt.subplots(1, len(rates), figsize=(6.5 * len(rates), 4.2), squeeze=False)
+    figure = Figure(figsize=(6.5 * len(rates), 4.2), layout="constrained")
+    axes = figure.subplots(1, len(rates), squeeze=False)
     for axis, rate in zip(axes[0], rates, strict=True):
         for i, (name, group) in enumerate(groups.items()):
             if group[0]["config"]["learning_rate"] == rate:
@@ -33,7 +32,8 @@ def plot_sweep(records: Sequence[dict[str, Any]], out: Path) -> list[Path]:
         axis.legend(title="solid test, dashed validation, dotted train", fontsize=8, title_fontsize=8)
     written = [_save(figure, out / "curves.png")]
 
-    figure, axes = plt.subplots(1, 3, figsize=(15, 4.2))
+    figure = Figure(figsize=(15, 4.2), layout="constrained")
+    axes = figure.subplots(1, 3)
     for axis, (key, name) in zip(axes, _AXES.items(), strict=True):
         for i, (variant, group) in enumerate(groups.items()):
             xs, mean, low, high = _curve(group, key, "test")
@@ -43,7 +43,8 @@ def plot_sweep(records: Sequence[dict[str, Any]], out: Path) -> list[Path]:
     axes[0].legend(fontsize=8)
     written.append(_save(figure, out / "price.png"))
 
-    figure, axis = plt.subplots(figsize=(1.5 + 1.1 * len(groups), 4.2))
+    figure = Figure(figsize=(max(3.5, 1.5 + 1.1 * len(groups)), 4.2), layout="constrained")
+    axis = figure.subplots()
     variants = summary["variants"]
     heights = [100 * variant["final"]["mean"] for variant in variants]
     # Stopped by hand in every seed: its height is not a final score.
@@ -82,10 +83,5 @@ def _curve(group: list[dict[str, Any]], key: str, split: str) -> Curve:
 
 
 def _save(figure: Any, path: Path) -> Path:
-    figure.tight_layout()
     figure.savefig(path, dpi=90)
-    figure.clear()
-    from matplotlib import pyplot as plt
-
-    plt.close(figure)
     return path

@@ -1,7 +1,7 @@
 """Whether this machine can make a run."""
 
 from iha.records.host import available_bytes
-from iha.train.synthetic.config import RunConfig
+from iha.synthetic.config import RunConfig
 
 _BYTES = 4  # float32
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from iha.tasks import IGNORE, SPLITS, TASKS, Group, generate
+from iha.synthetic.tasks import IGNORE, SPLITS, TASKS, Group, generate
 
 
 def rows(groups: dict[int, Group]) -> list[tuple[int, bytes]]:

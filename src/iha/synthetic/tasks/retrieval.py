@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from iha.tasks.base import IGNORE, Task
+from iha.synthetic.tasks.base import IGNORE, Task
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,12 @@ def attention_tables(record: Record) -> list[Table]:
 
 def model_table(record: Record) -> Table:
     """Of a "model-bench" record."""
-    columns = ["what", "model", "variant", *_numbers("IHA tokens/s", "Llama tokens/s", "ratio", "spread", "cache")]
+    columns: list[str | Column] = [
+        "what",
+        "model",
+        "variant",
+        *_numbers("IHA tokens/s", "Llama tokens/s", "ratio", "spread", "cache"),
+    ]
     table = Table("Speed and cache relative to Llama: only attention differs", columns)
     for row in record.results["rows"]:
         compiled = " compiled" if row.get("iha_compiled_static_cache") else ""

@@ -19,7 +19,7 @@ def plan_table(runs: Sequence[Run], tokens_per_second: float) -> Table:
 
 
 def comparison_table(compared: dict[str, Any]) -> Table:
-    columns = [
+    columns: list[str | Column] = [
         "model", Column("seeds", "right"), Column("text loss", "right"), Column("Δ to Global", "right"),
         Column("at equal FLOPs", "right"), Column("at equal time", "right"), Column("pairs %", "right"),
         Column("hops %", "right"), Column("pairs at 50 %", "right"), Column("tokens/s", "right"),

@@ -10,7 +10,7 @@ _COLOURS = {"holds": "green", "false": "yellow", "misprint": "yellow", "left": "
 
 def claims_table(record: Record) -> Table:
     """One row per check, in sections by theorem."""
-    columns = ["claim", "checked", Column("error", align="right", wrap=False), "verdict"]
+    columns: list[str | Column] = ["claim", "checked", Column("error", align="right", wrap=False), "verdict"]
     table = Table("What the paper claims, and what was found", columns)
     theorem = None
     for claim in record.results["claims"]:

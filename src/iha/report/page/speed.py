@@ -25,7 +25,7 @@ def speed_section(results: Results) -> Section:
 
 
 def attention_table(record: Record, origin: str) -> Table:
-    columns = [
+    columns: list[str | Column] = [
         "what",
         "against",
         Column("N", "right"),
@@ -41,7 +41,7 @@ def attention_table(record: Record, origin: str) -> Table:
 
 
 def model_table(record: Record, origin: str) -> Table:
-    columns = [
+    columns: list[str | Column] = [
         "what",
         "model",
         "variant",

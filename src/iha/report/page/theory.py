@@ -43,7 +43,7 @@ def _card(theorem: str, claims: Sequence[dict[str, Any]]) -> str:
 
 
 def claims_table(claims: Sequence[dict[str, Any]]) -> Table:
-    columns = ["statement", "where", "how it was checked", Column("error", "right"), "verdict"]
+    columns: list[str | Column] = ["statement", "where", "how it was checked", Column("error", "right"), "verdict"]
     table = Table("What the paper states, and what was found", columns)
     theorem = None
     for claim in claims:

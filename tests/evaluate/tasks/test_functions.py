@@ -1,5 +1,6 @@
 """The task files as lm-eval itself runs them."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -17,9 +18,12 @@ import yaml
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 from material import byte_tokenizer
+from stand_ins import Chance, Oracle
 from test_jail import jailed
 
 from iha.evaluate import gsm8k, harness, math500, programs
+from iha.evaluate.protocol import Source
+from iha.evaluate.run import evaluate
 
 TASKS = {task.name: task for task in [*gsm8k.TASKS, *math500.TASKS, *programs.TASKS]}
 
@@ -54,14 +58,15 @@ def data(tmp_path) -> Path:
     """Small files in the published layouts."""
     for task in TASKS.values():
         for file in task.files.values():
-            path = tmp_path / "data" / file.removesuffix(".gz")
+            path = tmp_path / "data" / file
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("\n".join(json.dumps(row) for row in ROWS[path.parent.name]))
+            content = "\n".join(json.dumps(row) for row in ROWS[path.parent.name]).encode()
+            path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return tmp_path / "data"
 
 
 def local_files(task, data: Path) -> dict[str, str]:
-    return {split: str(data / file.removesuffix(".gz")) for split, file in task.files.items()}
+    return {split: str(data / file) for split, file in task.files.items()}
 
 
 @pytest.fixture
@@ -120,7 +125,7 @@ def test_prompts_are_lm_evals(ours, theirs, data):
         assert task.doc_to_text(doc) == template.render(**doc)
 
 
-class Oracle(LM):
+class Answers(LM):
     """Knows the answers, or answers the same nonsense to everything."""
 
     def __init__(self, answers: dict[str, str] | None) -> None:
@@ -164,7 +169,7 @@ def answers() -> dict[str, str]:
     return found
 
 
-def evaluate(oracle: Oracle, local: Path, tasks: list[str], **options) -> dict[str, float]:
+def lm_eval_scores(oracle: LM, local: Path, tasks: list[str], **options) -> dict[str, float]:
     manager = TaskManager(include_path=str(local), include_defaults=False)
     results = lm_eval.simple_evaluate(
         oracle, tasks=tasks, task_manager=manager, bootstrap_iters=0, cache_requests=False, **options
@@ -180,20 +185,31 @@ def evaluate(oracle: Oracle, local: Path, tasks: list[str], **options) -> dict[s
 @jailed
 def test_an_oracle_gets_everything_right_in_lm_eval(local):
     tasks = [f"local_{name}" for name in TASKS]
-    scores = evaluate(Oracle(answers()), local, tasks, confirm_run_unsafe_code=True)
+    scores = lm_eval_scores(Answers(answers()), local, tasks, confirm_run_unsafe_code=True)
     assert scores == {f"local_{name} {metric}": 1.0 for name, task in TASKS.items() for metric in task.metrics}
+
+
+@jailed
+@pytest.mark.parametrize(("engine", "score"), [(Oracle(), 100.0), (Chance(), 0.0)])
+def test_an_oracle_gets_everything_right_in_our_own_run_and_chance_nothing(engine, score, data, tmp_path):
+    source = Source(data=data, limit=2)
+    record = evaluate(
+        engine, list(TASKS.values()), tmp_path / "out", model="m", source=source, command="", allow_code=True
+    )
+    scores = {name: record.results[name]["metrics"] for name in TASKS}
+    assert scores == {name: dict.fromkeys(task.metrics, score) for name, task in TASKS.items()}
 
 
 @jailed
 def test_nonsense_gets_nothing_right_in_lm_eval(local):
     tasks = ["local_gsm8k", "local_math500", "local_mbpp", "local_humaneval"]
-    scores = evaluate(Oracle(None), local, tasks, confirm_run_unsafe_code=True)
+    scores = lm_eval_scores(Answers(None), local, tasks, confirm_run_unsafe_code=True)
     assert set(scores.values()) == {0.0}
 
 
 def test_lm_eval_runs_code_only_when_it_is_told_to(local):
     with pytest.raises(ValueError, match="unsafe"):
-        evaluate(Oracle(None), local, ["local_mbpp"])
+        lm_eval_scores(Answers(None), local, ["local_mbpp"])
 
 
 @jailed

@@ -228,7 +228,7 @@ def test_the_lm_eval_command(local, tmp_path):
         eos_token_id=257,
     )
     LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
-    arguments = ["--model", "hf", "--model_args", f"pretrained={tmp_path / 'model'},device=cpu", "--limit", "2"]
+    arguments = ["--model", "hf", "--model_args", f"pretrained={tmp_path / 'model'}", "--device", "cpu", "--limit", "2"]
     arguments += ["--include_path", str(local), "--tasks", "local_gsm8k,local_humaneval", "--confirm_run_unsafe_code"]
     arguments += ["--gen_kwargs", "max_gen_toks=8", "--output_path", str(tmp_path / "out")]
     run = subprocess.run(

@@ -18,7 +18,6 @@ from iha.convert.destination import complete_or_absent
 HOLDS = """
 import sys, time
 from pathlib import Path
-import iha.convert
 from iha.convert.destination import complete_or_absent
 with complete_or_absent(Path(sys.argv[1])) as directory:
     (directory / "model.safetensors").write_text("half")

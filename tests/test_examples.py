@@ -1,0 +1,35 @@
+"""Every example runs, is short and says what it is."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+SLOW = {"fsdp2_two_processes"}  # two more processes, each importing torch
+
+
+def _parameters() -> list:
+    return [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] if p.stem in SLOW else []) for p in EXAMPLES]
+
+
+def test_there_are_five_to_eight():
+    assert 5 <= len(EXAMPLES) <= 8
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_it_is_short_and_says_what_it_is(path):
+    assert len(path.read_text().splitlines()) < 80
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+@pytest.mark.parametrize("path", _parameters())
+def test_it_runs(path, tmp_path):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run([sys.executable, str(path)], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+    assert list(tmp_path.iterdir()) == [], "it leaves files behind"

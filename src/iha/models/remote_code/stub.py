@@ -5,7 +5,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "This checkpoint is an Interleaved Head Attention model (model_type 'iha'). Its code is in the package `iha`: "
-        f"pip install 'iha[train]'. (Not found: {error.name})"
+        f"pip install 'iha[models]'. (Not found: {error.name})"
     ) from error
 
 __all__ = ["IHAConfig", "IHAForCausalLM", "IHAModel"]

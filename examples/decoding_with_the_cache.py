@@ -1,4 +1,4 @@
-"""Prefill a prompt in chunks, then decode token by token. The cache holds un-mixed heads: it is no larger than usual."""
+"""Prefill a prompt in chunks, then decode token by token. The cache holds un-mixed heads, so it is of ordinary size."""
 
 import torch
 

@@ -64,10 +64,15 @@ def test_a_prefix_of_the_answer_stands_apart_from_the_prompt(place):
     assert not question.prompt.endswith(question.prefix)
 
 
-def test_missing_things_are_named(place):
+def test_missing_things_are_named(place, monkeypatch):
     with pytest.raises(ValueError, match="no lm-eval task 'products'"):
         harness.load("products", include=place)
     with pytest.raises(ValueError, match=r"gone\.jsonl"):
         harness.load("sums", include=place, data_files={"test": place / "gone.jsonl"})
-    with pytest.raises(ValueError, match="--data DIR"):
+
+    def offline(*_, **__):
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr("datasets.load_dataset", offline)
+    with pytest.raises(ValueError, match=r"--data DIR \(no network\)"):
         harness.load("sums", include=place)

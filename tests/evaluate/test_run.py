@@ -1,5 +1,8 @@
 import json
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from material import byte_tokenizer, write_materials
@@ -130,3 +133,35 @@ def test_damaged_files_are_named(tmp_path):
     (tmp_path / "eval.json").write_text(json.dumps({"a": 1}))
     with pytest.raises(ValueError, match=r"eval\.json"):
         read_evaluation(tmp_path)
+
+
+VICTIM = """
+import sys, time
+sys.path[:0] = sys.argv[2:]
+from pathlib import Path
+from stand_ins import Chance, Sums
+from iha.evaluate.protocol import Source
+from iha.evaluate.run import evaluate
+
+class Chance(Chance):
+    def answer(self, *arguments):
+        if self.calls == 3:
+            print("three batches are done", flush=True)
+            time.sleep(600)
+        return super().answer(*arguments)
+
+evaluate(Chance(), [Sums()], Path(sys.argv[1]), model="m", source=Source(), command="iha eval run")
+"""
+
+
+def test_a_process_that_is_killed_loses_nothing_that_was_answered(tmp_path):
+    paths = [str(Path(__file__).parent), *(path for path in sys.path if path)]
+    command = [sys.executable, "-c", VICTIM, str(tmp_path / "killed"), *paths]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
+        assert victim.stdout.readline() == "three batches are done\n"
+        victim.kill()
+    engine = Chance()
+    evaluate(engine, [Sums()], tmp_path / "killed", **OPTIONS)
+    assert engine.calls == 2
+    evaluate(Chance(), [Sums()], tmp_path / "whole", **OPTIONS)
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")

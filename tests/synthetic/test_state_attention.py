@@ -10,7 +10,6 @@ from iha.synthetic import state_attention
 from iha.synthetic.config import RunConfig, choose_scale, grid
 from iha.synthetic.model import build_attention
 from iha.synthetic.state_attention import Tokens, attend_states
-from iha.synthetic.tasks import TASKS
 from iha.synthetic.trainer import Trainer, build_model
 
 needs_compiler = pytest.mark.skipif(state_attention.compiler() is None, reason="no C++ compiler")
@@ -109,8 +108,11 @@ def test_states_are_refused_where_they_do_not_fit() -> None:
         Trainer(config, "states")
     with pytest.raises(ValueError, match="kernels must be one of"):
         Trainer(config, "fast")
-    assert Trainer(replace(config, positions="2d")).kernels == "layers"
-    assert TASKS["retrieval"].vocabularies != (2,)
+    assert Trainer(config).kernels == "layers"
+    narrow = replace(config, mechanism="multihead", width=8)  # heads of width 4
+    for other in (narrow, replace(narrow, width=16, positions="2d"), replace(narrow, width=16, task="retrieval")):
+        assert not build_model(other).has_states()
+    assert build_model(replace(narrow, width=16)).has_states()
 
 
 def test_without_a_compiler_layers_are_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from iha.layers.base import SelfAttention
 from iha.layers.mechanisms import find_mechanism
 from iha.synthetic import state_attention
 from iha.synthetic.tasks import Task
@@ -79,7 +80,7 @@ class SyntheticModel(nn.Module):
 
     def forward_states(self, parts: Sequence[Tensor]) -> Tensor:
         """Examples of several sizes at once, ids (B, N, 1) each: outputs (F, num_outputs) of all their F tokens."""
-        table, places = self.embed[0].weight, self.places[0].weight
+        table, places = self.embed.get_parameter("0.weight"), self.places.get_parameter("0.weight")
         tokens = state_attention.Tokens.of(parts, len(table), len(places))
         states = (table[:, None] + places).flatten(0, 1)  # (S, E)
         x = F.embedding(tokens.state, states)  # (F, E)
@@ -108,7 +109,7 @@ class SyntheticModel(nn.Module):
 
 def build_attention(
     mechanism: str, width: int, num_heads: int, num_pseudo_heads: int, init: str, model: str = "ours"
-) -> nn.Module:
+) -> SelfAttention:
     """Bidirectional self-attention of any mechanism: the tasks are not causal."""
     found = find_mechanism(mechanism)
     options: dict[str, Any] = {"causal": None}

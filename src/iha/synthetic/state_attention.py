@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from iha.layers.base import SelfAttention
 from iha.layers.interleaved import InterleavedHeadAttention
 from iha.layers.multihead import MultiHeadAttention
 from iha.layers.simplicial import SimplicialAttention
@@ -60,7 +61,8 @@ class Tokens:
         counts = torch.bincount(state, minlength=vocabulary * positions)
         first = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         pieces = (state, torch.cat(begins), torch.cat(lengths), state.argsort(), first)
-        return cls(*(piece.to(torch.int32).contiguous() for piece in pieces), positions=positions)
+        state, begin, length, order, first = (piece.to(torch.int32).contiguous() for piece in pieces)
+        return cls(state, begin, length, order, first, positions)
 
     def pointers(self) -> list[Any]:
         return [_pointer(t) for t in (self.first, self.order, self.begin, self.length, self.state)]
@@ -71,15 +73,16 @@ def compiler() -> str | None:
     return shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
 
 
-def fits(attention: nn.Module) -> bool:
-    """Whether the kernels know this layer: bidirectional and global, without RoPE, QK-norm or grouped heads."""
-    if not isinstance(attention, _LAYERS) or type(attention).attend not in [layer.attend for layer in _LAYERS]:
+def fits(attention: SelfAttention) -> bool:
+    """Whether the kernels know this layer: bidirectional and global, without RoPE, QK-norm or grouped heads, and with
+    heads that fill vector registers."""
+    if type(attention) not in _LAYERS or attention.head_dim % 8:
         return False
     plain = attention.causal is None and attention.window is None and attention.rope_theta is None
     return plain and attention.q_norm is None and attention.num_kv_heads == attention.num_heads
 
 
-def attend_states(attention: nn.Module, x: Tensor, tokens: Tokens) -> Tensor:
+def attend_states(attention: SelfAttention, x: Tensor, tokens: Tokens) -> Tensor:
     """What `attention` makes of tokens whose states have the vectors x (S, E): (F, E)."""
     if not fits(attention):
         raise ValueError(f"no state kernel for {type(attention).__name__} as it is set up here")

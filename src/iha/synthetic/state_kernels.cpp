@@ -16,6 +16,8 @@ typedef const int32_t *__restrict__ ints;
 typedef const float *__restrict__ reads;
 typedef float *__restrict__ writes;
 
+static_assert(D % 8 == 0 && P >= 1, "heads fill whole vector registers");
+
 /* Eight numbers of a vector register, and the D features of a head in D / 8 of them. */
 typedef float lane __attribute__((vector_size(32)));
 typedef float lane_at __attribute__((vector_size(32), aligned(4))); /* at any address */

@@ -10,6 +10,7 @@ from transformers import (
 )
 
 from iha.models.configuration import IHAConfig
+from iha.models.fine_tuning import lora_config, merge_lora
 from iha.models.heads import IHAForQuestionAnswering, IHAForSequenceClassification, IHAForTokenClassification
 from iha.models.loading import load_strict
 from iha.models.modeling import IHAForCausalLM, IHAModel, IHAPreTrainedModel
@@ -32,5 +33,7 @@ __all__ = [
     "IHAModel",
     "IHAPreTrainedModel",
     "load_strict",
+    "lora_config",
+    "merge_lora",
     "preset",
 ]

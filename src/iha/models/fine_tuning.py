@@ -1,0 +1,59 @@
+"""LoRA (PEFT) that trains alpha and R beside the projections.
+
+Alpha and R are parameters, not modules: `modules_to_save=["alpha_q", ...]` would match nothing and train nothing. PEFT
+reaches them by `target_parameters`. An update of rank P is already the most general one: alpha_q is, per source head, a
+matrix of H × P.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from iha.models.configuration import IHAConfig
+
+if TYPE_CHECKING:
+    from peft import LoraConfig, PeftModel
+
+MIXING = ("alpha_q", "alpha_k", "alpha_v", "collapse")
+
+
+def lora_config(
+    config: IHAConfig,
+    r: int = 8,
+    *,
+    target_modules: Sequence[str] = ("q_proj", "k_proj", "v_proj", "o_proj"),
+    **options: Any,
+) -> "LoraConfig":
+    """A `LoraConfig` for these projections and for alpha and R of every IHA layer; `options` are PEFT's."""
+    from peft import LoraConfig
+
+    P = max((spec.num_pseudo_heads for spec in config.layers if spec.is_interleaved), default=0)
+    if P == 0:
+        raise ValueError("no layer of this model has alpha and R to train: its layer_schedule has no 'iha'")
+    if r < P:
+        raise ValueError(f"r={r} cannot express every alpha: with {P} pseudo-heads it must be at least {P}")
+    return LoraConfig(
+        r=r, target_modules=list(target_modules), target_parameters=list(MIXING),
+        **{"task_type": "CAUSAL_LM", **options},
+    )  # fmt: skip
+
+
+def merge_lora(model: "PeftModel") -> PreTrainedModel:
+    """The plain model with the adapter in its weights.
+
+    PEFT's `merge_and_unload` merges alpha and R, and leaves adapters inside the layers that hold them as they are: the
+    logits are right, the names of the tensors are not. Here those are merged too.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    merged: Any = model.merge_and_unload()  # type: ignore[operator]
+    for name, module in list(merged.named_modules()):
+        if isinstance(module, BaseTunerLayer):
+            module.merge()
+            parent, _, child = name.rpartition(".")
+            base = module.get_base_layer()
+            assert isinstance(base, nn.Module)
+            setattr(merged.get_submodule(parent), child, base)
+    return merged

@@ -144,7 +144,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
         self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call
     ) -> tuple[Tensor, Tensor]:
         """The same by the plain formula, and the attention weights."""
-        raise ValueError(f"{type(self).__name__} has no attention weights to show")
+        raise ValueError(f"{type(self).__name__} has no attention weights to show: use a backend other than eager")
 
     def decode(self, q: Tensor, cached: Cached, call: Call) -> Tensor:
         """One new token q (B, 1, H, D) against the cache: (B, 1, H, D)."""

@@ -9,7 +9,9 @@ from iha.layers.base import SelfAttention
 from iha.layers.call import Call
 from iha.layers.costs import UnitCosts
 from iha.layers.multihead import MultiHeadAttention
+from iha.ops.backends.formula import attend_with_weights
 from iha.ops.differential import differential_attention, lambda_from, lambda_init_at
+from iha.ops.inputs import zero_padding
 from iha.ops.masking import Masking
 
 
@@ -57,7 +59,14 @@ class DifferentialAttention(MultiHeadAttention):
         )  # (B, Nq, H/2, 2D)
 
     decode = SelfAttention.decode  # by two maps, and not the one of multi-head attention
-    attend_with_weights = SelfAttention.attend_with_weights
+
+    def attend_with_weights(
+        self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call
+    ) -> tuple[Tensor, Tensor]:
+        """The weights are the softmax maps whose differences are taken, (B, H, Nq, N)."""
+        zeroed = zero_padding(masking.key_padding_mask, q, k, v)
+        members = (attend_with_weights(*(t[:, :, member::2] for t in zeroed), masking)[1] for member in (0, 1))
+        return self.attend(q, k, v, masking, call), torch.stack(tuple(members), dim=2).flatten(1, 2)
 
     def num_mixing_parameters(self) -> int:
         """By formula: four lambda vectors of D and a norm weight of 2D."""

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from iha.layers.base import SelfAttention
 from iha.layers.call import Call
 from iha.layers.costs import UnitCosts
+from iha.ops.inputs import repeat_heads, zero_padding
 from iha.ops.masking import Masking
+from iha.ops.precision import wide
 from iha.ops.talking_heads import talking_heads_attention
 
 INITS = ("identity", "random")
@@ -51,6 +53,20 @@ class TalkingHeadsAttention(SelfAttention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call) -> Tensor:
         return talking_heads_attention(q, k, v, self.mix_logits, self.mix_weights, **masking.keywords, chunk=self.chunk)
+
+    def attend_with_weights(
+        self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call
+    ) -> tuple[Tensor, Tensor]:
+        """The weights are those that sum the values, mixed: (B, H, Nq, N). Their rows need not sum to 1."""
+        q, k, v = zero_padding(masking.key_padding_mask, q, k, v)
+        k, v = repeat_heads(k, self.num_heads), repeat_heads(v, self.num_heads)
+        N, Nq = k.shape[1], q.shape[1]
+        logits = self.head_dim**-0.5 * torch.einsum("bihd,bjhd->bhij", q, k)
+        logits = torch.einsum("bhij,hg->bgij", logits, self.mix_logits.to(q.dtype))
+        hidden = ~masking.tile((N - Nq, N), (0, N), q.device)[:, None]  # (1 or B, 1, Nq, N)
+        weights = logits.masked_fill(hidden, -torch.inf).softmax(dim=-1, dtype=wide(q.dtype)).to(q.dtype)
+        weights = torch.einsum("bgij,gf->bfij", weights, self.mix_weights.to(q.dtype))
+        return torch.einsum("bfij,bjfd->bifd", weights, v), weights
 
     def num_mixing_parameters(self) -> int:
         """By formula: 2H²."""

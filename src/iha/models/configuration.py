@@ -1,18 +1,17 @@
 """The configuration of the language model: the fields of `LlamaConfig`, plus what interleaved head attention adds."""
 
 from dataclasses import asdict
+from functools import wraps
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 
-from iha.layers.initialisation import INITIALISATIONS
-from iha.layers.interleaved import COLLAPSES
 from iha.layers.schedule import LOCAL_WINDOW, LayerSpec, Schedule, flop_matched_window, repeated, with_global_layers
-from iha.ops.checks import CAUSALITIES, ROPE_POSITIONS
+from iha.models.field_checks import check_dtype, check_fields, check_rope
 from iha.ops.visibility import Visibility
 
-ATTENTIONS = ("iha", "global", "global_local", "talking_heads", "differential")
 LAYER_MECHANISMS = ("iha", "multihead", "talking_heads", "differential")  # those that the model has been tested with
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")  # those whose angles are linear in the position
 
@@ -98,11 +97,12 @@ class IHAConfig(PreTrainedConfig):
     default_theta = 500_000.0
 
     def __post_init__(self, **kwargs: Any) -> None:
+        check_fields(self)
+        check_dtype(kwargs.get("dtype", kwargs.get("torch_dtype", self.dtype)))
         if self.num_key_value_heads is None:
             self.num_key_value_heads = self.num_attention_heads
-        if self.head_dim is None and self.num_attention_heads > 0:
+        if self.head_dim is None:
             self.head_dim = self.hidden_size // self.num_attention_heads
-        self._check_choices()
         if self.layer_schedule is None:
             self.layer_schedule = [asdict(spec) for spec in self._schedule()]
         # As it is on disk, in today's names.
@@ -150,28 +150,6 @@ class IHAConfig(PreTrainedConfig):
             return LOCAL_WINDOW
         return flop_matched_window(self.max_position_embeddings, P)
 
-    def _check_choices(self) -> None:
-        sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-                 "num_key_value_heads", "head_dim", "max_position_embeddings", "global_every")  # fmt: skip
-        for name in sizes:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        choices = {
-            "attention": ATTENTIONS,
-            "causal": CAUSALITIES[:2],
-            "rope_positions": ROPE_POSITIONS,
-            "collapse": COLLAPSES,
-            "mixing_init": tuple(INITIALISATIONS),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}")
-        if self.window is not None and self.window < 0:
-            raise ValueError(
-                f"window must be a number of tokens, None for the paper's or 0 for none, got {self.window}"
-            )
-
     def _checked(self, schedule: list[dict[str, Any]]) -> Schedule:
         if len(schedule) != self.num_hidden_layers:
             raise ValueError(
@@ -206,20 +184,25 @@ class IHAConfig(PreTrainedConfig):
         if self.num_attention_heads % (self.num_key_value_heads or 1):
             heads = f"{self.num_key_value_heads}, {self.num_attention_heads}"
             raise ValueError(f"num_key_value_heads must divide num_attention_heads: {heads}")
+        if (self.head_dim or 0) < 2:
+            raise ValueError(f"hidden_size {self.hidden_size} leaves heads of {self.head_dim} features; give head_dim")
         if (self.head_dim or 0) % 2:
             raise ValueError(f"RoPE turns pairs of features: head_dim must be even, got {self.head_dim}")
         if self.attention_dropout:
             raise ValueError(f"attention_dropout is not supported, got {self.attention_dropout}")
-        rope_type = (self.rope_parameters or {}).get("rope_type", "default")
-        check_rope_type(rope_type)
-        if (self.rope_parameters or {}).get("partial_rotary_factor", 1.0) != 1.0:
-            raise ValueError("rope_parameters: partial_rotary_factor other than 1 is not supported")
+        check_rope(self.rope_parameters or {}, ROPE_TYPES)
 
 
-def check_rope_type(rope_type: object) -> None:
-    """Those whose frequencies change with the length ("dynamic", "longrope") are refused."""
-    if rope_type not in ROPE_TYPES:
-        raise ValueError(
-            f"rope_parameters: rope_type must be one of {ROPE_TYPES}, whose frequencies do not depend on the length; "
-            f"got {rope_type!r}"
-        )
+_strict_init = IHAConfig.__init__
+
+
+@wraps(_strict_init)
+def _init(self: IHAConfig, *args: Any, **kwargs: Any) -> None:
+    """What `@strict` finds beyond our own checks is a ValueError too, as everything else wrong with a file."""
+    try:
+        _strict_init(self, *args, **kwargs)
+    except (StrictDataclassError, TypeError, AttributeError, KeyError, OverflowError, RecursionError) as error:
+        raise ValueError(f"not a configuration of this model: {' '.join(str(error).split())}") from error
+
+
+IHAConfig.__init__ = _init  # type: ignore[method-assign]

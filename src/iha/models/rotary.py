@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from iha.models.configuration import IHAConfig, check_rope_type
+from iha.models.configuration import ROPE_TYPES, IHAConfig
+from iha.models.field_checks import check_rope
 
 Table = tuple[Tensor, Tensor]  # cos and sin
 
@@ -20,8 +21,8 @@ class IHARotaryEmbedding(nn.Module):
         super().__init__()
         self.config = config
         assert config.rope_parameters is not None
+        check_rope(config.rope_parameters, ROPE_TYPES)  # it may have been set after the configuration was checked
         self.rope_type = config.rope_parameters["rope_type"]
-        check_rope_type(self.rope_type)
         frequencies, self.attention_scaling = self.frequencies()
         self.inv_freq: Tensor
         self.register_buffer("inv_freq", frequencies, persistent=False)  # (D/2,)

@@ -9,6 +9,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from unittest import mock
@@ -26,19 +27,23 @@ SCALES = {
     "2-hop, m = 6..10": ("binary", (6, 7, 8, 9, 10)),
 }
 VARIANTS = [  # mechanism, H, P
-    ("mha", 2, 1), ("mha", 8, 1), ("iha", 2, 2), ("iha", 2, 4), ("iha", 4, 4), ("iha", 8, 8), ("simplicial", 8, 1),
-    ("talking_heads", 8, 1), ("differential", 8, 1), ("knocking_heads", 8, 1), ("strassen", 8, 1),
+    ("multihead", 2, 1), ("multihead", 8, 1), ("iha", 2, 2), ("iha", 2, 4), ("iha", 4, 4), ("iha", 8, 8),
+    ("simplicial", 8, 1), ("talking_heads", 8, 1), ("differential", 8, 1), ("knocking_heads", 8, 1), ("strassen", 8, 1),
 ]  # fmt: skip
 _NO_WIDENING = ("iha.ops.backends.kernels._NARROWEST", 1)
 _NO_FUSED_PAIRS = ("iha.ops.backends.simplicial_fused._WIDEST", 0)
 
 
 def milliseconds(
-    config: RunConfig, threads: int = 1, patches: tuple[tuple[str, int], ...] = (), steps: int = 3
+    config: RunConfig,
+    threads: int = 1,
+    patches: tuple[tuple[str, int], ...] = (),
+    kernels: str = "layers",
+    steps: int = 3,
 ) -> float:
     """Of one example, in the best of a few training steps."""
     torch.set_num_threads(threads)
-    trainer = Trainer(config)
+    trainer = Trainer(config, kernels)
     best = float("inf")
     with ExitStack() as stack:
         for target, value in patches:
@@ -74,7 +79,7 @@ def main(path: Path) -> None:
         for scale in SCALES
     }
     small = next(iter(SCALES))
-    iha, simplicial, mha = (config_of(small, *v) for v in (("iha", 8, 8), ("simplicial", 8, 1), ("mha", 8, 1)))
+    iha, simplicial, mha = (config_of(small, *v) for v in (("iha", 8, 8), ("simplicial", 8, 1), ("multihead", 8, 1)))
     gains = {
         "iha H8 P8": fresh((iha,))[0],
         "iha H8 P8, heads of 8 not filled up": fresh((iha, 1, (_NO_WIDENING,)))[0],
@@ -83,11 +88,20 @@ def main(path: Path) -> None:
         "simplicial H8, in blocks": fresh((simplicial, 1, (_NO_FUSED_PAIRS,)))[0],
     }
     threads = {}
-    for name, config in (("mha H8", mha), ("iha H8 P8", iha)):
+    for name, config in (("multihead H8", mha), ("iha H8 P8", iha)):
         (alone,), pair = fresh((config, 2)), fresh((config, 1), (config, 1))
         # Examples per second: of one run on two threads, and of two runs on one thread each, together.
         threads[name] = {"one run, two threads": 1e3 / alone, "two runs, one thread each": sum(1e3 / ms for ms in pair)}
-    results = {"ms_per_example": costs, "gains_ms_per_example": gains, "threads_examples_per_second": threads}
+    paper = {}  # the paper's model, in the batches that docs/synthetic.md trains it with
+    for m, P in (("multihead", 1), ("iha", 8), ("simplicial", 1)):
+        config = replace(config_of("3-hop, m = 5..8", m, 8, P), model="paper", width=128, batch_size=32)
+        paper[m] = {kernels: fresh((config, 1, (), kernels))[0] for kernels in ("layers", "states")}
+    results = {
+        "ms_per_example": costs,
+        "paper_ms_per_example": paper,
+        "gains_ms_per_example": gains,
+        "threads_examples_per_second": threads,
+    }
     output_directory(path.parent)
     write_record(path, record.finished(results))
     print(path.read_text())

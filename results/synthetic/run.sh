@@ -14,6 +14,15 @@ synth() {
     $IHA synth "$@" --workers "$WORKERS" --out "$OUT/$name"
 }
 
+# The paper's model and protocol: 3-hop, the control with one pseudo-head, 2-hop. One seed of all before the second.
+paper="--scale paper --batch-sizes 32"
+for seed in 0 1 2; do
+    synth ternary-model-s$seed ternary --mechanisms multihead,iha,simplicial $paper --seeds $seed
+    synth ternary-model-control-s$seed ternary --mechanisms iha --pseudo-heads 1 $paper --seeds $seed
+    synth binary-model-s$seed binary --mechanisms multihead,iha,simplicial $paper --seeds $seed
+done
+
+# All below: our first reading of the model ("ours"), at a smaller scale.
 small="--scale small --epochs 9"
 bank="--scale small --max-size 16 --train-examples 10000 --epochs 12"
 # The paper's heads, and everything it is compared with.
@@ -40,7 +49,7 @@ synth binary-fast binary --mechanisms mha,iha --heads 4 --pseudo-heads 1,4 --lea
 synth ternary-h2 ternary --mechanisms mha,iha --heads 2 --pseudo-heads 1,2 $small
 synth ternary-h4 ternary --mechanisms mha,iha --heads 4 --pseudo-heads 1,4 $small
 synth ternary-h8 ternary --mechanisms mha,iha,simplicial,talking_heads,differential,knocking_heads,strassen --heads 8 --pseudo-heads 1,8 $small
-synth ternary-paper ternary --mechanisms mha,iha,simplicial --pseudo-heads 1,8 --inits warm_start --scale paper --learning-rates 1e-3 --seeds 0 --epochs 6
+synth ternary-paper ternary --mechanisms mha,iha,simplicial --pseudo-heads 1,8 --inits warm_start --scale paper --model ours --widths 64 --learning-rates 1e-3 --seeds 0 --epochs 6
 # Theory's tasks: a bank of k = 4 powers needs 4 heads of MHA, 2 of IHA with P = 2.
 synth polynomial-heads polynomial --mechanisms mha,iha --heads 1,2,4 $bank
 synth polynomial-control polynomial --mechanisms iha --heads 2 --pseudo-heads 1 $bank

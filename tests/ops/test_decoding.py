@@ -12,7 +12,7 @@ from iha.ops.decoding import (
 )
 from iha.ops.interleaved import interleaved_head_attention
 from iha.ops.masking import Masking
-from iha.ops.rotary import full_table, rotary_table, rotate_by, rotate_by_full
+from iha.ops.rotary import full_table, rotary_table, rotate_by
 from iha.ops.visibility import Visibility
 
 THETA = 100.0
@@ -85,12 +85,6 @@ def test_pseudo_rotary_is_virtual_rope(window: int | None) -> None:
         window=window, pseudo_rotary=rotary_table(torch.arange(P), D, THETA, q.dtype),
     )  # fmt: skip
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
-
-
-def test_a_full_table_rotates_as_the_half_one() -> None:
-    x, table = torch.randn(2, 5, 3, 8), rotary_table(torch.arange(5), 8, THETA, torch.float32)
-    cos, sin = (t.unsqueeze(-2) for t in full_table(*table))
-    torch.testing.assert_close(rotate_by_full(x, cos, sin), rotate_by(x, *table))
 
 
 @pytest.mark.parametrize("window", [None, 3])

@@ -81,16 +81,6 @@ def test_lengths_that_divide_nothing(N, window, causal, mask):
     )
 
 
-def test_segments_of_a_long_local_sequence_join_without_a_seam(monkeypatch):
-    monkeypatch.setattr("iha.ops.backends.banded._SEGMENT_BYTES", 1 << 12)
-    for causal, rope_positions in (("virtual", "virtual"), ("token", "token"), (None, "virtual")):
-        options = {"causal": causal, "window": 9, "rope_theta": 1000.0, "rope_positions": rope_positions}
-        inputs = tensors(Shape(B=2, N=300, Nq=251, H=2, G=2, P=2, D=8, full=True))
-        assert_all_close(
-            outputs_and_gradients(operator, inputs, **options), outputs_and_gradients(reference, inputs, **options)
-        )
-
-
 @pytest.mark.parametrize("window", [None, 2])
 @pytest.mark.parametrize("causal", ["virtual", "token", None])
 def test_gradcheck(causal, window):

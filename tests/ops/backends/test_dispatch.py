@@ -30,9 +30,3 @@ def case(device: str = "cpu", masked: bool = False, rule: Visibility | None = No
 )
 def test_auto_chooses(given, chosen):
     assert choose_backend(given, "auto") == chosen
-
-
-def test_the_newest_token_sees_everything_so_no_mask_is_needed():
-    assert case(rule=Visibility("token", None, 3), tokens=(1, 9)).is_plain
-    assert case(rule=Visibility("virtual", None, 1), tokens=(1, 9)).is_plain
-    assert not case(rule=Visibility("virtual", None, 3), tokens=(1, 9)).is_plain

@@ -6,35 +6,10 @@ import torch
 import iha
 from iha.bench.measure import allocated
 from iha.ops.backends import kernels
-from iha.ops.backends.tiled import tiled_attention
 from iha.ops.backends.tiles import Tiling, backward_tiles, forward_tiles
 from iha.ops.masking import Masking
 from iha.ops.visibility import Visibility
 from support import Shape, tensors
-
-
-def test_the_formula_is_the_cpu_kernel():
-    """What other devices run, checked here where both exist."""
-    q, k, v, grad = (torch.randn(2, 3, n, 8, dtype=torch.float64) for n in (5, 9, 9, 5))
-    bias = torch.zeros(5, 9, dtype=torch.float64).masked_fill_(torch.rand(5, 9) < 0.3, -torch.inf)
-    bias[:, 0] = 0
-    out, lse = kernels.attend_tile(q, k, v, bias, 0.3)
-    out_by_formula, lse_by_formula = kernels.attend_tile_by_formula(q, k, v, bias, 0.3)
-    torch.testing.assert_close(out_by_formula, out, atol=1e-12, rtol=0)
-    torch.testing.assert_close(lse_by_formula, lse, atol=1e-12, rtol=0)
-    grads = kernels.attend_tile_backward(grad, q, k, v, out, lse, bias, 0.3)
-    by_formula = kernels.attend_tile_backward_by_formula(grad, q, k, v, out, lse, bias, 0.3)
-    for a, b in zip(by_formula, grads, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
-
-
-def test_the_operator_by_formula_alone(monkeypatch):
-    """The whole way through as on a device without the CPU kernels."""
-    inputs = [t.detach() for t in tensors(Shape(N=111))]
-    want = iha.reference.interleaved_head_attention(*inputs, window=9)
-    monkeypatch.setattr("iha.ops.backends.tiles.attend_tile", kernels.attend_tile_by_formula)
-    got = iha.interleaved_head_attention(*inputs, window=9)
-    torch.testing.assert_close(got, want, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("rule", [Visibility("virtual", None, 2), Visibility("token", 6, 2), Visibility(None, 6, 2)])
@@ -76,33 +51,3 @@ def test_nothing_quadratic_and_nothing_of_size_sequence_times_window_is_allocate
     virtual = N * P
     scores = virtual * (virtual if window is None else window * P)  # even as one byte each
     assert allocated(run).largest < scores / 8
-
-
-def test_training_a_local_layer_keeps_no_pseudo_heads():
-    """The graph holds the un-mixed q, k, v and the attention's output: 3 + P tensors of N*H*D, not 3 + 4P."""
-    H, P, D, N = 4, 4, 8, 512
-    inputs = tensors(Shape(B=1, N=N, H=H, G=H, P=P, D=D), torch.float32)
-    saved: dict[int, int] = {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        iha.interleaved_head_attention(*inputs, window=16)
-    assert sum(saved.values()) < (3 + P + 1) * N * H * D * 4
-
-
-def test_tiled_attention_passes_torchs_own_checks_of_an_operator():
-    q, k, v = (torch.randn(1, 12, 2, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
-    arguments = (q, k, v, "token", None, 2, torch.tensor([[True] * 5 + [False]]), None, 0.5)
-    torch.library.opcheck(torch.ops.iha.tiled_attention.default, arguments)
-    assert tiled_attention(q, k, v, Masking(Visibility("token", None, 2)), 0.5).shape == q.shape
-
-
-def test_banded_attention_passes_torchs_own_checks_of_an_operator():
-    q, k, v = (torch.randn(1, 12, 2, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
-    rows = [torch.randn(4, 2, dtype=torch.float64, requires_grad=True) for _ in range(3)]
-    back = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
-    arguments = (q, k, v, *rows, back, "virtual", 3, 2, None, None, torch.rand(2, 2), torch.rand(2, 2), 0.5, True)
-    torch.library.opcheck(torch.ops.iha.banded_attention.default, arguments)

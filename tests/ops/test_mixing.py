@@ -1,0 +1,32 @@
+"""Mixing and collapse against einsum."""
+
+import pytest
+import torch
+
+from iha.ops.mixing import collapse_pseudo_heads, combine_heads, combine_heads_rows_grad, mix
+
+
+def test_mix_interleaves_pseudo_heads():
+    x, alpha = torch.randn(2, 5, 3, 4, dtype=torch.float64), torch.randn(3, 6, 2, dtype=torch.float64)
+    want = torch.einsum("mhp,bnmd->bnphd", alpha, x).flatten(1, 2)
+    torch.testing.assert_close(mix(x, alpha), want, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_collapse(full):
+    H, P = 3, 2
+    x = torch.randn(2, 5 * P, H, 4, dtype=torch.float64)
+    collapse = torch.randn(H, H * P if full else P, dtype=torch.float64)
+    apart = x.unflatten(1, (5, P))
+    if full:
+        want = torch.einsum("hmp,bnpmd->bnhd", collapse.view(H, H, P), apart)
+    else:
+        want = torch.einsum("hp,bnphd->bnhd", collapse, apart)
+    torch.testing.assert_close(collapse_pseudo_heads(x, collapse, P), want, atol=1e-12, rtol=0)
+
+
+def test_gradient_of_the_rows():
+    rows = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+    x, grad = torch.randn(2, 5, 3, 4, dtype=torch.float64), torch.randn(2, 5, 6, 4, dtype=torch.float64)
+    (want,) = torch.autograd.grad(combine_heads(rows, x), rows, grad)
+    torch.testing.assert_close(combine_heads_rows_grad(grad, x), want, atol=1e-12, rtol=0)

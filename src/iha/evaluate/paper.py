@@ -14,6 +14,7 @@ class Measure:
     title: str
     tasks: tuple[str, ...]
     metric: str
+    decimals: int = 1  # that the paper gives
 
 
 @dataclass(frozen=True)
@@ -21,19 +22,18 @@ class PaperTable:
     title: str
     measures: tuple[Measure, ...]
     rows: dict[str, tuple[float | None, ...]]  # in percent; None: not reported
-    decimals: int = 1
 
 
-def _measure(title: str, task: str, metric: str) -> Measure:
-    return Measure(f"{title} {metric}", (task,), metric)
+def _measure(title: str, task: str, metric: str, decimals: int = 1) -> Measure:
+    return Measure(f"{title} {metric}", (task,), metric, decimals)
 
 
 PRETRAIN = PaperTable(
     "Pre-trained, 5-shot",
     (
-        _measure("GSM8K", "gsm8k", "EM"),
-        _measure("GSM8K", "gsm8k_maj5", "Maj@5"),
-        _measure("MATH-500", "math500", "EM"),
+        _measure("GSM8K", "gsm8k", "EM", 2),
+        _measure("GSM8K", "gsm8k_maj5", "Maj@5", 2),
+        _measure("MATH-500", "math500", "EM", 2),
         _measure("MBPP", "mbpp", "P@1"),
         _measure("HumanEval", "humaneval", "P@1"),
     ),
@@ -44,7 +44,6 @@ PRETRAIN = PaperTable(
         "Talking Heads": (5.46, 5.38, None, 23.8, 16.0),
         "Diff Transformer": (5.46, 5.61, None, 25.0, 15.4),
     },
-    decimals=2,
 )
 FINE_TUNED = PaperTable(
     "Fine-tuned, temperature 0.6, 16 samples",

@@ -85,42 +85,47 @@ def _table(paper: PaperTable, measures: list[Measure], models: Sequence[Model], 
     theirs = {name: tuple(row[i] for i in kept) for name, row in paper.rows.items()}
     if any(value is not None for row in theirs.values() for value in row):
         table.add_section("Paper, 2.4 B parameters")
-        _add_rows(table, theirs, paper.decimals, {n: _plain(row, theirs[BASELINE], paper) for n, row in theirs.items()})
+        _add_rows(table, theirs, measures, {n: _plain(row, theirs[BASELINE], measures) for n, row in theirs.items()})
         table.add_section("Here")
     ours = {model.name: tuple(model.value(measure) for measure in measures) for model in models}
-    deltas = {model.name: [_delta(model, reference, m, paper.decimals) for m in measures] for model in models}
-    _add_rows(table, ours, paper.decimals, deltas)
+    deltas = {model.name: [_delta(model, reference, m) for m in measures] for model in models}
+    _add_rows(table, ours, measures, deltas)
     counts = sorted({len(g) for model in models for m in measures for g in model.scores(m) or []})
-    table.note(f"Percent. Δ to {reference.name}, and in the paper to {BASELINE}; in brackets its 95 % interval by a")
-    table.note(f"paired bootstrap over the questions ({_range(counts)} per task). Ranks: ties averaged, over the")
-    table.note("metrics that a model reports.")
+    table.note(
+        f"Percent. Δ to {reference.name}, and in the paper to {BASELINE}; in brackets its 95 % interval by a paired "
+        f"bootstrap over the questions ({_range(counts)} per task). Ranks: over the columns shown that a "
+        "model reports, ties averaged."
+    )
     return table
 
 
 def _add_rows(
-    table: Table, rows: dict[str, tuple[float | None, ...]], decimals: int, deltas: dict[str, list[str | None]]
+    table: Table,
+    rows: dict[str, tuple[float | None, ...]],
+    measures: list[Measure],
+    deltas: dict[str, list[str | None]],
 ) -> None:
     ranks = average_ranks(rows)
     for name, row in rows.items():
         cells: list[str | None] = [name]
-        for value, delta in zip(row, deltas[name], strict=True):
-            cells += [None if value is None else f"{value:.{decimals}f}", delta]
+        for value, delta, measure in zip(row, deltas[name], measures, strict=True):
+            cells += [None if value is None else f"{value:.{measure.decimals}f}", delta]
         rank = ranks[name]
         table.add([*cells, None if rank is None else f"{rank:.2f}"])
 
 
-def _plain(row: Sequence[float | None], base: Sequence[float | None], paper: PaperTable) -> list[str | None]:
+def _plain(row: Sequence[float | None], base: Sequence[float | None], measures: list[Measure]) -> list[str | None]:
     return [
-        None if a is None or b is None or row is base else f"{a - b:+.{paper.decimals}f}"
-        for a, b in zip(row, base, strict=True)
+        None if a is None or b is None or row is base else f"{a - b:+.{measure.decimals}f}"
+        for a, b, measure in zip(row, base, measures, strict=True)
     ]
 
 
-def _delta(model: Model, reference: Model, measure: Measure, decimals: int) -> str | None:
+def _delta(model: Model, reference: Model, measure: Measure) -> str | None:
     ours, theirs = model.scores(measure), reference.scores(measure)
     if ours is None or theirs is None or model is reference:
         return None
-    difference = (model.value(measure) or 0) - (reference.value(measure) or 0)
+    difference, decimals = (model.value(measure) or 0) - (reference.value(measure) or 0), measure.decimals
     if model.asked(measure) != reference.asked(measure):
         return f"{difference:+.{decimals}f} (other questions)"
     low, high = paired_interval(ours, theirs)

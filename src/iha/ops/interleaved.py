@@ -54,7 +54,7 @@ def interleaved_head_attention(
         pseudo_rotary: for callers who keep rotary tables and rotated keys (models, decoding), instead of rope_theta: q
             and k come rotated to position n*P, and pseudo-head p is rotated further by row p of this table.
         key_padding_mask: False marks padding, anywhere. A padded token is neither seen nor sees: its output row is
-            zero, and whatever stands in it (NaN too) reaches no other output and no gradient.
+            zero, and its contents (even NaN) reach no other output and no gradient.
         document_ids: attention stays inside tokens of equal id (packed documents).
         scale: of the scores; 1/sqrt(D) when None.
         backend: "auto" chooses; a named one that cannot do what is asked raises ValueError and says why.

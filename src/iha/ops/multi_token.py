@@ -7,7 +7,7 @@
     out    = U v, then a norm per head with (1 - lambda_init)
 
 Masking twice is what keeps it causal: with 0 before the convolution, so that no invisible logit flows into a visible
-one, and with -inf after it. Rows of other documents are left out of the sum over a, too: their own logits are visible
+one, and with -inf after it. Rows of other documents are also left out of the sum over a: their own logits are visible
 to *them*, and would leak into the first cq - 1 rows of the next document. (Rows of padding are zeros.)
 
 The fast form goes by blocks of queries with a halo of cq - 1 rows: memory O(N · chunk), forward and backward.
@@ -134,7 +134,7 @@ def _mix_groups(weights: Tensor, head_kernel: Tensor) -> Tensor:
 def _same_document(start: int, stop: int, back: int, document_ids: Tensor) -> Tensor:
     """(B, stop - start) bool: is the token `back` before each of these of the same document?"""
     token = torch.arange(start, stop, device=document_ids.device)
-    # Before the first token there are zeros, whatever this says of them.
+    # Rows before the first token are zeros, so the answer for them does not matter.
     return document_ids[:, (token - back).clamp(0)] == document_ids[:, token]
 
 

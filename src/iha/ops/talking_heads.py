@@ -87,7 +87,7 @@ def talking_heads_attention_reference(
 
 
 def _mix_heads(x: Tensor, mix: Tensor) -> Tensor:
-    """x (B, M, queries, keys) and mix (M, H) give (B, H, queries, keys), as one matrix product a sequence."""
+    """x (B, M, queries, keys) and mix (M, H) give (B, H, queries, keys), as one matrix product per sequence."""
     return (mix.t().to(x.dtype) @ x.flatten(2)).unflatten(2, x.shape[2:])
 
 

@@ -18,7 +18,7 @@ from iha.ops.mixing import collapse_rows, combine_heads, combine_heads_rows_grad
 from iha.ops.precision import wide
 from iha.ops.rotary import rotate_by
 
-# Of one mixed tensor: enough work for a call, and below what malloc hands back to the system after every use.
+# Size of one mixed tensor: enough work per call, and small enough that malloc keeps the memory between uses.
 _SEGMENT_BYTES = 1 << 22
 
 

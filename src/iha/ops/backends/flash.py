@@ -29,7 +29,7 @@ def obstacle(case: Case) -> str | None:
 
 
 def shape_obstacle(visibility: Visibility, head_dim: int) -> str | None:
-    """Why no flash kernel computes this, on whatever machine, or None."""
+    """Why no flash kernel computes this on any machine, or None."""
     P, W = visibility.num_pseudo_heads, visibility.window
     if head_dim > 256 or head_dim % 8:
         return f"flash-attn takes head widths up to 256 in steps of 8, not {head_dim}"

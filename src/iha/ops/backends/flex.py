@@ -66,7 +66,7 @@ def attend(
     with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))  # (B, H, N*P, D)
         default = scale == q.shape[-1] ** -0.5
-        # A number is a constant to the compiler: other scales come as a tensor, or each would be compiled anew.
+        # A number is a constant to the compiler: other scales are passed as a tensor, so that they do not recompile.
         modify = None if default else _scaled_by(torch.tensor(scale, device=q.device))
         grouped = q.shape[1] != k.shape[1]
         out = run(q, k, v, score_mod=modify, block_mask=mask, scale=scale if default else 1.0, enable_gqa=grouped)

@@ -107,7 +107,7 @@ class _Plan:
             where: list[tuple[slice, ...]] = [(slice(None), q_rows), *[(slice(None), key_rows)] * self.num_keys]
             where += [()] * (len(tensors) - len(where))  # the weights, whole
             parts = [t[w].detach() for t, w in zip(tensors, where, strict=True)]
-            # The weights, too: they get a share from every block, and each would be rounded.
+            # The weights are widened too: every block adds to their gradients, and each sum would be rounded.
             parts[1 + self.num_keys :] = [t.to(wide(t.dtype)) for t in parts[1 + self.num_keys :]]
             learning = [part.requires_grad_() for part, w in zip(parts, wanted, strict=True) if w]
             with torch.enable_grad():

@@ -70,7 +70,7 @@ class FusedSimplicial(torch.autograd.Function):
 
 
 def _filled(x: Tensor) -> Tensor:
-    """(..., D) with zeros up to 16 features; whatever `sdpa_kernel` says by the time of the backward pass."""
+    """(..., D) with zeros up to 16 features, independent of what `sdpa_kernel` allows in the backward pass."""
     return F.pad(x, (0, _FILLED - x.shape[-1]))
 
 

@@ -91,7 +91,7 @@ def forward_tiles(q: Tensor, k: Tensor, v: Tensor, tiling: Tiling, scale: float)
     tiles = list(blocks(tiling.queries, tiling.query_block))
     inside = [] if tiling.masking.per_sequence else [tile for tile in tiles if tiling.is_inside(tile)]
     if len(inside) <= q.shape[0]:
-        inside = []  # a call per tile, over the batch, is then fewer calls than one per sequence, over the tiles
+        inside = []  # one call per tile (over the batch) is then fewer calls than one per sequence (over the tiles)
 
     for queries in (tile for tile in tiles if not inside or not inside[0][0] <= tile[0] <= inside[-1][0]):
         keys = tiling.keys_seen_by(queries)

@@ -148,9 +148,13 @@ def models() -> Iterator[tuple[str, Any]]:
 def synthetic() -> Iterator[tuple[str, Any]]:
     with tempfile.TemporaryDirectory() as out:
         sizes = ["--sizes", "3,4", "--train-examples", "256", "--held-out-examples", "64", "--widths", "16"]
-        more = ["--epochs", "2", "--workers", "1", "--mechanisms", "mha,iha,simplicial", "--out", out]
+        more = ["--epochs", "2", "--workers", "1", "--mechanisms", "mha,iha,simplicial", "--kernels", "layers"]
         code = "from iha.cli.main import app; app()"
-        subprocess.run([sys.executable, "-c", code, "synth", "binary", *sizes, *more], check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, "-c", code, "synth", "binary", *sizes, *more, "--out", out],
+            check=True,
+            capture_output=True,
+        )
         for n, path in enumerate(sorted((Path(out) / "runs").glob("*.json"))):  # iha, multi-head, simplicial
             record = json.loads(path.read_text())
             history = record.get("results", record)["history"]

@@ -13,7 +13,7 @@ FOREIGN = ["flash_attention_3", "kernels-community/flash-attn", "paged|eager", "
 @pytest.mark.parametrize("name", FOREIGN)
 def test_foreign_implementations_are_named_and_refused(name: str) -> None:
     supported = "supported are eager, sdpa, flex_attention, flash_attention_2"
-    with pytest.raises(ValueError, match=rf"attn_implementation='{name.replace('|', '.')}'.*{supported}"):
+    with pytest.raises(ValueError, match=rf'attn_implementation="{name.replace("|", ".")}".*{supported}'):
         IHAForCausalLM._from_config(tiny_config(), attn_implementation=name)
     model = tiny_model()
     with pytest.raises(ValueError, match=supported):

@@ -19,8 +19,9 @@ def backend_of(attn_implementation: str) -> str:
     """The backend behind an `attn_implementation`; ValueError for those that cannot run these layers."""
     if attn_implementation not in BACKENDS:
         raise ValueError(
-            f'Specified `attn_implementation="{attn_implementation}"` is not supported: heads are mixed around attention, '
-            f"and kernels of the Hub, paged attention and serving engines ignore that; supported are {', '.join(BACKENDS)}"
+            f'Specified `attn_implementation="{attn_implementation}"` is not supported: heads are mixed around '
+            "attention, and kernels of the Hub, paged attention and serving engines ignore that; supported are "
+            f"{', '.join(BACKENDS)}"
         )
     return BACKENDS[attn_implementation]
 

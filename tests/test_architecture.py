@@ -16,6 +16,7 @@ FLOORS = (  # from the ground up
     ("train", "evaluate", "theory", "synthetic", "bench"),
     ("experiment",),
     ("report",),
+    ("reproduce",),
     ("cli",),
 )
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

@@ -13,9 +13,12 @@ from iha.cli.experiment import scale_model
 from iha.cli.export import export
 from iha.cli.flops import flops
 from iha.cli.generate import generate
+from iha.cli.inspect import inspect
 from iha.cli.invocation import Command, Group, command_line
 from iha.cli.plan import plan
 from iha.cli.prepare import prepare
+from iha.cli.report import report
+from iha.cli.reproduce import reproduce
 from iha.cli.synth import collect, synth
 from iha.cli.train import train
 from iha.cli.verify import verify
@@ -30,7 +33,12 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,  # errors are reported by Group
 )
-for command in (verify, synth, collect, plan, prepare, train, export, generate, convert, flops):
+COMMANDS = (
+    reproduce, report, verify, synth, collect,  # is the paper right?
+    plan, prepare, train, export, inspect,  # train one
+    generate, convert, flops,  # use it
+)  # fmt: skip
+for command in COMMANDS:
     app.command(cls=Command)(command)
 
 bench = typer.Typer(cls=Group, help="Speed and memory, side by side, as ratios.", no_args_is_help=True)

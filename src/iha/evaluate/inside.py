@@ -6,13 +6,18 @@ small weights are what a reader looks for.
 
 import base64
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
+import iha.models  # noqa: F401  registers the model with the Auto classes
 from iha.ops import reference
+from iha.records import Record
+
+KIND = "inside"
 
 STEP_TOKENS = 6  # of Algorithm 1 tensor by tensor; more cannot be seen
 
@@ -27,6 +32,16 @@ def attention_maps(model: PreTrainedModel, token_ids: Tensor) -> list[Tensor]:
     finally:
         model.set_attn_implementation(before)
     return [weights[0] for weights in outputs.attentions]
+
+
+def inspect_models(directories: dict[str, Path], texts: Sequence[str], max_tokens: int, command: str) -> Record:
+    """`look_inside` for exported models, by the names to be shown."""
+    record = Record.new(KIND, command=command, config={"models": list(directories), "texts": list(texts)})
+    models: dict[str, PreTrainedModel] = {
+        name: AutoModelForCausalLM.from_pretrained(directory).eval() for name, directory in directories.items()
+    }
+    tokenizer = AutoTokenizer.from_pretrained(next(iter(directories.values())))
+    return record.finished(look_inside(models, tokenizer, texts, max_tokens))
 
 
 def look_inside(

@@ -2,6 +2,7 @@
 
 from iha.report.page.section import Missing, Section, Text
 
+KIND = "inside"  # of the record that `iha.evaluate.inside.look_inside` fills
 COMMAND = "iha reproduce"
 
 _CONTROLS = """

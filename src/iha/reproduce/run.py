@@ -1,0 +1,81 @@
+"""Runs stages, each in a process of its own; what is done is not done again, what fails does not stop the rest."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from iha.records import Progress, Record, locked, output_directory, read_record, silent, write_record
+from iha.reproduce.stages import Stage
+
+KIND = "reproduce-stage"
+UNEXPECTED = 1  # exit status of a command that has found something that should not be
+State = Literal["done", "done before", "unexpected", "failed", "skipped"]
+_TICK = 0.5  # seconds between looks at a running stage
+
+
+@dataclass(frozen=True)
+class Outcome:
+    stage: Stage
+    state: State
+    seconds: float = 0.0
+    detail: str = ""  # the last line of the log of a failed stage
+
+    @property
+    def good(self) -> bool:
+        return self.state in ("done", "done before")
+
+
+def run_stages(stages: Sequence[Stage], out: Path, *, command: str, progress: Progress = silent) -> list[Outcome]:
+    """In order. The report, the last stage, always runs: it shows what is missing."""
+    logs = output_directory(out / "logs")
+    outcomes: dict[str, Outcome] = {}
+    with locked(out), progress.task("reproduce", total=sum(stage.minutes for stage in stages)) as overview:
+        for number, stage in enumerate(stages, 1):
+            missing = [name for name in stage.needs if not outcomes[name].good]
+            if missing:
+                outcomes[stage.name] = Outcome(stage, "skipped", detail=f"it needs {', '.join(missing)}")
+            else:
+                with progress.task(f"{number}/{len(stages)} {stage.title}", total=stage.minutes) as task:
+                    outcomes[stage.name] = _run(stage, logs, command, task.advance)
+            overview.advance(stage.minutes, note=f"{stage.name}: {outcomes[stage.name].state}")
+    return list(outcomes.values())
+
+
+def _run(stage: Stage, logs: Path, command: str, tick) -> Outcome:  # type: ignore[no-untyped-def]
+    marker, log = logs / f"{stage.name}.json", logs / f"{stage.name}.log"
+    if stage.name != "report" and marker.exists():
+        record = read_record(marker, KIND)
+        if record.config["command"] == stage.command:
+            return Outcome(stage, "unexpected" if record.results["status"] else "done before", record.seconds)
+    record = Record.new(KIND, command=command, config={"command": stage.command})
+    started = time.monotonic()
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "iha", *stage.arguments], stdin=subprocess.DEVNULL, stdout=file, stderr=file
+        )
+        try:
+            while process.poll() is None:
+                time.sleep(_TICK)
+                tick(_TICK / 60, note=_last_line(log))
+        except BaseException:
+            process.terminate()  # commands save what they have and end
+            threading.Timer(30, process.kill).start()
+            process.wait()
+            raise
+    seconds = time.monotonic() - started
+    if process.returncode in (0, UNEXPECTED):
+        write_record(marker, record.finished({"status": process.returncode}))
+        return Outcome(stage, "unexpected" if process.returncode else "done", seconds, _last_line(log))
+    return Outcome(stage, "failed", seconds, f"exit status {process.returncode}: {_last_line(log)}")
+
+
+def _last_line(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 2000))
+        lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip()[:100] if lines else ""

@@ -125,7 +125,9 @@ def _faceted(
         "data": {"values": list(rows)},
     }
     if facet is None:
-        return whole | chart | {"width": "container", "height": height}
+        # Without "fit" Vega-Lite warns that a height by steps cannot be fitted.
+        fit = {"autosize": {"type": "fit-x", "contains": "padding"}} if isinstance(height, dict) else {}
+        return whole | chart | fit | {"width": "container", "height": height}
     names = list(dict.fromkeys(row[facet] for row in rows))
     column = {"field": facet, "type": "nominal", "title": None, "sort": names}
     return whole | {"facet": column, "columns": 2, "spec": chart | {"width": 300, "height": height}}

@@ -66,7 +66,19 @@ class Figure:
         return f'<div class="table">{scrolls}{self.table.html()}</div>{repeat(self.command)}</div>'
 
 
-Part = Chart | Missing | Text | Figure
+@dataclass(frozen=True)
+class Details:
+    """Parts that are shown when the reader asks for them."""
+
+    summary: str
+    parts: "tuple[Part, ...]"
+
+    def html(self) -> str:
+        body = "\n".join(part.html() for part in self.parts)
+        return f"<details><summary>{escape(self.summary)}</summary>\n{body}\n</details>"
+
+
+Part = Chart | Missing | Text | Figure | Details
 
 
 @dataclass
@@ -89,7 +101,8 @@ class Section:
 
     @property
     def charts(self) -> Sequence[Chart]:
-        return [part for part in self.parts if isinstance(part, Chart)]
+        nested = [part for details in self.parts if isinstance(details, Details) for part in details.parts]
+        return [part for part in (*self.parts, *nested) if isinstance(part, Chart)]
 
 
 def inline(text: str) -> str:

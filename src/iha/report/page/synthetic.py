@@ -4,7 +4,7 @@ from typing import Any
 
 from iha.report.page.charts import bars, lines
 from iha.report.page.results import Found, Results
-from iha.report.page.section import Chart, Missing, Section
+from iha.report.page.section import Chart, Details, Missing, Section
 from iha.synthetic.files import RESULTS_KIND, SUMMARY_KIND
 
 COMMAND = "iha synth binary --scale quick"
@@ -24,9 +24,20 @@ def synthetic_section(results: Results) -> Section:
     shown = [f for f in found if _summary(f)["task"] in TASKS and len(_summary(f)["variants"]) > 1]
     if not shown:
         section.add(Missing("the synthetic comparison", COMMAND))
+    further: list[Chart] = []
     for number, one in enumerate(sorted(shown, key=_importance)):
-        section.add(*_charts(one, number))
+        if one.origin == "this run" or _is_comparison(one):
+            section.add(*_charts(one, number))
+        else:
+            further += _charts(one, number)
+    if further:
+        section.add(Details("Heads, initialisations, learning rates and other controls", tuple(further)))
     return section
+
+
+def _is_comparison(found: Found) -> bool:
+    """Of what the paper compares: IHA with 2-simplicial attention."""
+    return {"iha", "simplicial"} <= {variant["config"]["mechanism"] for variant in _summary(found)["variants"]}
 
 
 def _summary(found: Found) -> dict[str, Any]:

@@ -6,11 +6,15 @@ from typing import Any
 
 from iha.report.page.charts import lines
 from iha.report.page.results import Results
-from iha.report.page.section import Chart, Figure, Missing, Section, Text
+from iha.report.page.section import Chart, Details, Figure, Missing, Section, Text
 from iha.report.verify import claims_table, summary
 
 KIND = "verify"
 COMMAND = "iha verify"
+_LABELS = {
+    "mha": "MHA, whole layer", "iha": "IHA, whole layer",
+    "mha_attention": "MHA, attention alone", "iha_attention": "IHA, attention alone",
+}  # fmt: skip
 
 
 def theory_section(results: Results) -> Section:
@@ -30,7 +34,7 @@ def theory_section(results: Results) -> Section:
     items = "".join(_card(theorem, [c for c in claims if c["theorem"] == theorem]) for theorem in theorems)
     section.add(Text(f'<ul class="gallery">{items}</ul>'))
     section.add(*_charts(record.results.get("gallery", {}), record.command))
-    section.add(Figure(claims_table(record), record.command))
+    section.add(Details(f"All {len(claims)} checks", (Figure(claims_table(record), record.command),)))
     return section
 
 
@@ -62,7 +66,7 @@ def _charts(gallery: dict[str, Any], command: str) -> list[Chart]:
         if counts:
             x = "k" if "k" in counts else next(name for name, values in counts.items() if isinstance(values, list))
             rows = [
-                {"size": size, "parameters": value, "construction": name}
+                {"size": size, "parameters": value, "construction": _LABELS.get(name, name)}
                 for name, values in counts.items()
                 if isinstance(values, list) and name != x
                 for size, value in zip(counts[x], values, strict=True)

@@ -50,6 +50,8 @@ def to_iha(
     if raw.get("quantization_config"):
         raise ValueError("cannot convert a quantised checkpoint (config.json has a quantization_config)")
     source = CONFIG_MAPPING[model_type](**{k: v for k, v in raw.items() if k != "model_type"})
+    if source.dtype is not None and not getattr(source.dtype, "is_floating_point", False):
+        raise ValueError(f"cannot convert dtype {source.dtype!r}: weights must be of a floating-point type")
     rope_type = source.rope_parameters["rope_type"]
     if rope_type not in ROPE_TYPES:
         raise ValueError(f"cannot convert rope_type {rope_type!r}; known are {', '.join(ROPE_TYPES)}")

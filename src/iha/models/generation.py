@@ -170,7 +170,7 @@ def _check_depth(directory: str, config: Any) -> None:
     for path in Path(directory).glob("*.safetensors"):
         with safe_open(path, framework="pt") as file:
             tensors += len(file.keys())
-    if isinstance(layers, int) and layers > tensors:
+    if isinstance(layers, int) and not 1 <= layers <= tensors:
         raise ValueError(f"config.json asks for {layers} layers, the checkpoint has {tensors} tensors")
 
 

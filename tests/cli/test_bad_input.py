@@ -67,7 +67,7 @@ def test_options(arguments: tuple[str, ...], tmp_path: Path) -> None:
 def test_out_is_checked_before_the_work(command: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for out in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / ("x" * 300)):
-        assert "cannot write results" in refused([*command, "--out", out], tmp_path)
+        assert str(out)[:60] in refused([*command, "--out", out], tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ from iha.cli.progress import bars
 
 
 def attention(
-    tokens: Annotated[int, typer.Option(help="N.")] = 4096,
+    tokens: Annotated[int, typer.Option(max=2**24, help="N.")] = 4096,
     heads: Annotated[int, typer.Option(help="H.")] = 8,
     head_dim: Annotated[int, typer.Option(help="D.")] = 64,
     pseudo_heads: Annotated[str, typer.Option(help="P, comma-separated.")] = "2,4",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
-    threads: Annotated[int | None, typer.Option(help="Of torch; its own choice when not given.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of torch; its own choice when not given.")] = None,
     repeats: Annotated[int, typer.Option(help="Rounds; the best of them counts.")] = 9,
     quick: Annotated[bool, typer.Option("--quick", help="The comparisons alone: no growth, no mechanisms.")] = False,
     out: Annotated[Path, typer.Option(help="Where the JSON and the picture go.")] = Path("out/bench"),

@@ -12,15 +12,15 @@ from iha.cli.progress import bars
 
 def model(
     presets: Annotated[str, typer.Option(help="Sizes, comma-separated.")] = "10m,50m",
-    tokens: Annotated[int, typer.Option(help="Context of decoding, length of a training sequence.")] = 2048,
+    tokens: Annotated[int, typer.Option(max=2**24, help="Context of decoding, length of a training sequence.")] = 2048,
     pseudo_heads: Annotated[int, typer.Option(help="P.")] = 2,
     new_tokens: Annotated[int, typer.Option(help="Tokens generated per round.")] = 32,
     rounds: Annotated[int, typer.Option(help="Of each measurement; the best counts.")] = 5,
-    threads: Annotated[int | None, typer.Option(help="Of torch; its own choice when not given.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of torch; its own choice when not given.")] = None,
     compiled: Annotated[bool, typer.Option("--compiled", help="Also decode compiled with a static cache.")] = False,
     training: Annotated[bool, typer.Option(help="Measure the training step.")] = True,
     decoding: Annotated[bool, typer.Option(help="Measure decoding and the cache.")] = True,
-    seed: Annotated[int, typer.Option(help="Of weights and tokens.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of weights and tokens.")] = 0,
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("out/bench"),
     as_json: AsJson = False,
 ) -> None:
@@ -28,6 +28,8 @@ def model(
     from iha.bench.models import Settings, run
     from iha.report.bench import model_table
 
+    if not training and not decoding:
+        raise ValueError("--no-training and --no-decoding leave nothing to measure")
     settings = Settings(
         presets.split(","), tokens, pseudo_heads, new_tokens, rounds, threads, compiled, training, decoding, seed
     )

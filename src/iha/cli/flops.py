@@ -10,13 +10,15 @@ from iha.cli.output import AsJson, print_record, results_in
 
 
 def flops(
-    width: Annotated[int, typer.Option(help="Of the model, E.")] = 2560,
-    heads: Annotated[int, typer.Option(help="H.")] = 20,
+    width: Annotated[int, typer.Option(max=10**7, help="Of the model, E.")] = 2560,
+    heads: Annotated[int, typer.Option(max=10**5, help="H.")] = 20,
     kv_heads: Annotated[int | None, typer.Option(help="G; as many as heads when not given.")] = None,
-    head_dim: Annotated[int | None, typer.Option(help="D; width / heads when not given.")] = None,
-    tokens: Annotated[int, typer.Option(help="N.")] = 8192,
-    pseudo_heads: Annotated[int, typer.Option(help="P of the IHA layers.")] = 2,
-    window: Annotated[int | None, typer.Option(help="W of the local IHA layers; N/(2P²) when not given.")] = None,
+    head_dim: Annotated[int | None, typer.Option(max=10**6, help="D; width / heads when not given.")] = None,
+    tokens: Annotated[int, typer.Option(max=10**8, help="N.")] = 8192,
+    pseudo_heads: Annotated[int, typer.Option(max=10**5, help="P of the IHA layers.")] = 2,
+    window: Annotated[
+        int | None, typer.Option(max=10**8, help="W of the local IHA layers; N/(2P²) when not given.")
+    ] = None,
     match: Annotated[
         str | None,
         typer.Option(help="Solve W, to cost what global attention costs, counted so: paper, causal or exact."),
@@ -25,10 +27,10 @@ def flops(
         str | None,
         typer.Option(help="global, global_local, iha or a mechanism; the paper's five when not given."),
     ] = None,
-    layers: Annotated[int, typer.Option(help="Of the model.")] = 26,
+    layers: Annotated[int, typer.Option(max=10**4, help="Of the model.")] = 26,
     causal: Annotated[str, typer.Option(help="virtual, token or none.")] = "virtual",
     collapse: Annotated[str, typer.Option(help="Of IHA: per_head or full.")] = "per_head",
-    element_size: Annotated[int, typer.Option(help="Bytes of a cached number.")] = 2,
+    element_size: Annotated[int, typer.Option(max=64, help="Bytes of a cached number.")] = 2,
     out: Annotated[Path, typer.Option(help="Where flops.json and flops.md go.")] = Path("out/flops"),
     as_json: AsJson = False,
 ) -> None:

@@ -19,7 +19,7 @@ def verify(
     n_max: Annotated[int | None, typer.Option(help="Size of CPM-3 (default: several, 1 to 16).")] = None,
     k: Annotated[int | None, typer.Option(help="Powers in the filter bank (default: several, 1 to 16).")] = None,
     train: Annotated[bool, typer.Option("--train", help="Also train IHA and MHA on both tasks: minutes.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the random graphs, weights and sequences.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the random graphs, weights and sequences.")] = 0,
     out: Annotated[Path, typer.Option(help="Where the JSON and the pictures go.")] = Path("out/verify"),
     as_json: AsJson = False,
 ) -> None:

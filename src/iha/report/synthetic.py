@@ -73,7 +73,9 @@ def markdown_page(results: Sequence[dict[str, Any]]) -> str:
         "# Kept results of `iha synth`\n\n"
         "Written by `iha collect results/synthetic` from the JSON files beside it; `docs/synthetic.md` says what they "
         "mean. Test scores in %, mean ± standard deviation over the seeds that got so far (n). FLOPs and time are "
-        "those of the cheapest finished run (of all runs where none is finished); time is CPU time on one core.\n"
+        "those of the cheapest finished run (of all runs where none is finished); time is CPU time on one core. The "
+        "model is the paper's or our first one, `ours`; commands are as they were typed then, and to repeat one of "
+        "`ours` with `--scale paper` takes `--model ours --widths 64` today.\n"
     )
     return "\n".join([head, *(_sweep_section(result) for result in results)])
 
@@ -96,7 +98,9 @@ def _sweep_section(result: dict[str, Any]) -> str:
         costs = [f"{variant['cpu_seconds_per_epoch']:.1f}", f"{variant['flops_per_epoch']:.2e}"]
         table.add([variant["label"], len(group), shown, *scores, *prices, *costs])
     finished = f"{result['runs_finished']} of {result['runs_planned']} runs finished"
-    return f"## {result['experiment']}\n\n`{result['command']}`: {finished}.\n\n{table.markdown()}"
+    models = ", ".join(sorted({run["config"]["model"] for run in runs}))
+    head = f"## {result['experiment']}\n\n`{result['command']}`: {finished}. Model: {models}.\n\n"
+    return head + table.markdown()
 
 
 def _percent(values: dict[str, float] | None, *, counted: bool = False) -> str:

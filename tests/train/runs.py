@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 
 from iha.train.recipe import Recipe, read_recipe
@@ -52,12 +53,17 @@ def start(
 
 
 def finish(workers, timeout: float = 300) -> list[int]:
-    """Exit codes."""
-    for worker in workers:
-        worker.join(timeout)
-        if worker.is_alive():
+    """Exit codes. When one fails, the others are ended, as torchrun does it: they may wait for it for ever."""
+    until, grace = time.monotonic() + timeout, 10.0
+    while any(worker.is_alive() for worker in workers):
+        failed = [worker for worker in workers if worker.exitcode]
+        if failed and not grace:
             kill(workers)
-            raise TimeoutError(f"a worker did not end in {timeout} s")
+        grace = max(0.0, grace - 0.05) if failed else grace
+        if time.monotonic() > until:
+            kill(workers, signal.SIGABRT)  # they write where they stand
+            raise TimeoutError(f"not ended in {timeout} s: exit codes {[worker.exitcode for worker in workers]}")
+        time.sleep(0.05)
     return [worker.exitcode for worker in workers]
 
 
@@ -69,9 +75,12 @@ def kill(workers, how: int = signal.SIGKILL) -> None:
         worker.join()
 
 
-def completed(recipe: Recipe, run: Path, world: int = 1) -> None:
-    codes = finish(start(recipe, run, world))
-    assert codes == [0] * world, output(run)
+def completed(recipe: Recipe, run: Path, world: int = 1, timeout: float = 300) -> None:
+    try:
+        codes = finish(start(recipe, run, world), timeout)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}\n" + "\n".join(output(run, rank) for rank in range(world))) from error
+    assert codes == [0] * world, "\n".join(output(run, rank) for rank in range(world))
 
 
 def output(run: Path, rank: int = 0) -> str:
@@ -97,9 +106,12 @@ def _worker(
     os.dup2(out.fileno(), 1)
     os.dup2(out.fileno(), 2)
     sys.stdout, sys.stderr = os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)
+    import faulthandler
     import logging
 
     import torch
+
+    faulthandler.enable()
 
     from iha.train import checkpoints
     from iha.train.loop import Evaluation, train
@@ -128,8 +140,6 @@ def _worker(
 
 def _stretch(checkpoints, seconds: float) -> None:
     """Make every part of a save last, so that a kill falls into it."""
-    import time
-
     save, finish, sync = checkpoints.dcp.save, checkpoints.Checkpoints._finish, checkpoints._sync
 
     def slowly(function):

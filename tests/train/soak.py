@@ -11,6 +11,7 @@ a run that nobody disturbed. The loss of every step must be there once.
 import argparse
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import runs
 
 STEPS = 24
+PATIENCE = 1200  # seconds for a run that nobody disturbs, on a machine that may be busy
 
 
 def recipe_for(directory: Path) -> "runs.Recipe":
@@ -30,9 +32,9 @@ def recipe_for(directory: Path) -> "runs.Recipe":
 
 def reference(directory: Path, world: int):
     run = directory / f"undisturbed-{world}"
-    runs.completed(recipe_for(directory), run, world)  # prepares the data, starts the server
+    runs.completed(recipe_for(directory), run, world, PATIENCE)  # prepares the data, starts the server
     started = time.monotonic()
-    runs.completed(recipe_for(directory), directory / f"timed-{world}", world)
+    runs.completed(recipe_for(directory), directory / f"timed-{world}", world, PATIENCE)
     return time.monotonic() - started, runs.weights(run), runs.metrics(run, "loss")
 
 
@@ -66,7 +68,7 @@ def disturbed(
         if len(present) > 1 and rng.random() < 0.15:
             damage(present[-1], rng)
             survived["newest checkpoint damaged"] += 1
-    runs.completed(recipe, run, world)
+    runs.completed(recipe, run, world, PATIENCE)
 
 
 def damage(checkpoint: Path, rng: random.Random) -> None:
@@ -88,7 +90,9 @@ def differences(run: Path, weights, losses) -> list[str]:
     return wrong
 
 
-def soak(directory: Path, seconds: float, seed: int, kills: int | None = None, say=print) -> dict:
+def soak(
+    directory: Path, seconds: float, seed: int, kills: int | None = None, after_round=lambda results: None
+) -> dict:
     """Rounds until time is up, or until so many kills."""
     rng = random.Random(seed)
     survived: Counter = Counter()
@@ -103,11 +107,12 @@ def soak(directory: Path, seconds: float, seed: int, kills: int | None = None, s
         assert not wrong, f"round {rounds}, {world} processes: {wrong}; kept in {run}\n{runs.output(run)}"
         rounds += 1
         worlds[f"{world} process{'es' if world > 1 else ''}"] += 1
-        say(f"{time.monotonic() - started:6.0f} s: {rounds} runs, {ends(survived)} kills survived: {dict(survived)}")
-    return {
-        "runs": rounds, "runs_by_processes": dict(worlds), "kills": ends(survived), "survived": dict(survived),
-        "steps_per_run": STEPS, "runs_that_ended_otherwise": 0, "soak_seconds": round(time.monotonic() - started),
-    }  # fmt: skip
+        results = {
+            "runs": rounds, "runs_by_processes": dict(worlds), "kills": ends(survived), "survived": dict(survived),
+            "steps_per_run": STEPS, "runs_that_ended_otherwise": 0, "soak_seconds": round(time.monotonic() - started),
+        }  # fmt: skip
+        after_round(results)
+    return results
 
 
 def ends(survived: Counter) -> int:
@@ -125,15 +130,18 @@ def main() -> None:
     config = {"minutes": arguments.minutes, "recipe": runs.TINY}
     command = f"make soak MINUTES={arguments.minutes:g}"
     record = Record.new("train-soak", command=command, config=config, seed=arguments.seed)
-    with tempfile.TemporaryDirectory() as directory:
-        results = soak(
-            Path(directory), 60 * arguments.minutes, arguments.seed, say=lambda text: print(text, flush=True)
-        )
+
+    def after_round(results: dict) -> None:
+        print(f"{results['soak_seconds']:6d} s: {results['runs']} runs, {results['kills']} kills", flush=True)
+        if arguments.out:
+            arguments.out.parent.mkdir(parents=True, exist_ok=True)
+            write_record(arguments.out, record.finished(results))
+
+    directory = Path(tempfile.mkdtemp())  # removed only if all is well
+    results = soak(directory, 60 * arguments.minutes, arguments.seed, after_round=after_round)
+    shutil.rmtree(directory)
     for name, value in results.items():
         print(f"{name}: {value}")
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        write_record(arguments.out, record.finished(results))
 
 
 if __name__ == "__main__":

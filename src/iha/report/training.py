@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from iha.records import Column, Table
+
 
 def loss_curve(records: Sequence[dict[str, Any]], title: str, path: Path) -> None:
     """Training loss, and the held-out loss of every source, over steps, as an SVG or PNG by the suffix of `path`."""
@@ -22,3 +24,20 @@ def loss_curve(records: Sequence[dict[str, Any]], title: str, path: Path) -> Non
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path)
+
+
+def trainer_table(results: dict[str, Any]) -> Table:
+    """What `iha bench trainer` found."""
+    table = Table("The trainer beside a bare loop over the same model", ["what", Column("measured", "right")])
+    speed = results["speed"]
+    for side, value in speed["tokens_per_second"].items():
+        table.add([f"{side}, tokens/s", f"{value:,.0f}"])
+    table.add(["trainer / bare loop, all steps", f"{speed['ratio']:.3f}"])
+    table.add(["trainer / bare loop, median step", f"{speed['ratio_of_medians']:.3f}"])
+    for row in results["loader"]:
+        grown = row["grown_bytes"] / 2**20
+        table.add([f"loader: memory grown over a corpus of {row['corpus_megabytes']} MB, MiB", f"{grown:.1f}"])
+        table.add([f"loader: tokens/s from {row['corpus_megabytes']} MB", f"{row['tokens_per_second']:,.0f}"])
+    if "first_step" in results:
+        table.add(["seconds to the first step, nothing prepared", f"{results['first_step']['seconds']:.1f}"])
+    return table

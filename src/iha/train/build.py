@@ -13,8 +13,6 @@ from iha.models.modeling import IHAForCausalLM
 from iha.models.presets import preset
 from iha.train.recipe import Model, Recipe
 
-_KEPT = ("attention", "window", "num_pseudo_heads", "global_every", "layer_schedule")  # of a start from other weights
-
 
 def model_config(recipe: Recipe, vocabulary: int, end_id: int | None) -> IHAConfig:
     """The configuration for a tokenizer of this many tokens: rounded up to a multiple of 64 unless the recipe says."""
@@ -74,10 +72,14 @@ def _continued(model: Model, fields: dict[str, Any]) -> IHAConfig:
         raise ValueError(
             f"model.init_from: {directory} has vocab_size {before.vocab_size}, too small for the recipe's tokenizer"
         )
-    settings = before.to_dict() | changed
-    if "layer_schedule" not in model.config and set(changed) & {"max_position_embeddings", *_KEPT}:
-        # The schedule follows from the length and the fields above, unless a conversion has set it layer by layer.
-        settings["layer_schedule"] = before.layer_schedule if before.converted_from else None
+    # The schedule follows from the length and other fields, unless a conversion has set it layer by layer.
+    kept = before.layer_schedule if before.converted_from else None
+    return changed_config(before, **({"layer_schedule": kept} | changed))
+
+
+def changed_config(config: IHAConfig, **changes: Any) -> IHAConfig:
+    """A configuration built anew with some fields changed; what is derived from others is derived again."""
+    settings = config.to_dict() | changes
     for derived in ("layer_types", "sliding_window", "model_type", "transformers_version", "architectures", "dtype"):
         settings.pop(derived, None)
     return IHAConfig(**settings)

@@ -19,7 +19,7 @@ from iha.models.modeling import IHAForCausalLM
 from iha.records import Progress, silent
 from iha.train import state as training_state
 from iha.train.batches import Batch
-from iha.train.build import model_config
+from iha.train.build import changed_config, model_config
 from iha.train.flops import GPUS, attention_shape, schedule_of, training_flops
 from iha.train.objective import Objective
 from iha.train.optimise import build_optimiser
@@ -111,7 +111,29 @@ def vocabulary_of(recipe: Recipe) -> int:
 
 
 def footprint(recipe: Recipe, config: IHAConfig, world: int) -> Footprint:
-    """Peak memory of one step of rank 0 of `world`, by running it. No process group may exist yet."""
+    """Peak memory of one step of rank 0 of `world`.
+
+    Memory grows by the same amount with every repetition of the layer pattern, so two shallow models tell that of the
+    deep one. (tests/train/test_plan.py compares with all layers, for every mechanism.)
+    """
+    layers = config.layer_schedule or []
+    period = next(p for p in range(1, len(layers) + 1) if all(a == b for a, b in zip(layers, layers[p:], strict=False)))
+    shallow = len(layers) % period + max(2, period)
+    if shallow + period >= len(layers):
+        return measured_footprint(recipe, config, world)
+    low, high = (
+        measured_footprint(
+            recipe, changed_config(config, num_hidden_layers=depth, layer_schedule=layers[:depth]), world
+        )
+        for depth in (shallow, shallow + period)
+    )
+    repeats = (len(layers) - shallow) // period
+    sizes = {kind: getattr(low, kind) + repeats * (getattr(high, kind) - getattr(low, kind)) for kind in asdict(low)}
+    return Footprint(**sizes)
+
+
+def measured_footprint(recipe: Recipe, config: IHAConfig, world: int) -> Footprint:
+    """By running the step of all layers. No process group may exist yet."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
     from torch.testing._internal.distributed.fake_pg import FakeStore

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from iha.models.configuration import ATTENTIONS
+from iha.models.field_checks import ATTENTIONS
 from iha.train.flops import forward_flops, training_flops
 from iha.train.plan import Footprint, MechanismPlan, footprint, measured_footprint, plan, remedies, vocabulary_of
 from iha.train.recipe import Data, Model, Parallel, Recipe, Source, Tokenizer

@@ -24,7 +24,7 @@ def plan(
     from iha.cli.invocation import command_line
     from iha.cli.output import print_record, results_in
     from iha.cli.progress import bars
-    from iha.models.configuration import ATTENTIONS
+    from iha.models.field_checks import ATTENTIONS
     from iha.records import Record, write_record, write_text
     from iha.report.plan import plan_table
     from iha.train import plan as planning

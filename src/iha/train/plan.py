@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 
 from iha.accounting.cache_bytes import schedule_cache_bytes
-from iha.models.configuration import ATTENTIONS, IHAConfig
+from iha.models.configuration import IHAConfig
+from iha.models.field_checks import ATTENTIONS
 from iha.models.modeling import IHAForCausalLM
 from iha.records import Progress, silent
 from iha.train import state as training_state

@@ -1,0 +1,95 @@
+"""From a run to a Hugging Face directory, to text, and to the start of another run."""
+
+import json
+
+import pytest
+import runs
+import torch
+
+from iha.train.build import model_config
+from iha.train.recipe import Data, Model, Recipe
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("exported")
+    runs.completed(runs.tiny(directory), directory / "run", world=2)
+    return directory / "run"
+
+
+def test_from_pretrained_reads_what_was_trained_on_two_processes(run, tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    import iha.models  # noqa: F401  (registers the Auto classes)
+    from iha.train.export import export
+
+    assert export(run, tmp_path / "hf") == 6
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
+    saved = runs.weights(run, "model.")
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, saved[name]), name
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    assert tokenizer("añ").input_ids == list("añ".encode())
+    assert tokenizer.decode([*"añ".encode(), tokenizer.eos_token_id]) == "añ<|endoftext|>"
+    out = model.generate(**tokenizer("Pairs:", return_tensors="pt"), max_new_tokens=3, do_sample=False)
+    assert out.shape[1] <= 9
+
+
+def test_a_chosen_step_and_the_errors(run, tmp_path):
+    from iha.train.export import export
+
+    assert export(run, tmp_path / "hf", step=4, dtype="bfloat16") == 4
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["dtype"] == "bfloat16"
+    with pytest.raises(ValueError, match="no complete checkpoint of step 3; there are step-00000006, step-00000004"):
+        export(run, tmp_path / "no", step=3)
+    with pytest.raises(ValueError, match="not the directory of a training run"):
+        export(tmp_path, tmp_path / "no")
+    with pytest.raises(ValueError, match="dtype must be one of"):
+        export(run, tmp_path / "no", dtype="int8")
+
+
+def test_long_context_and_chat_runs_start_from_it(run, tmp_path):
+    from iha.train.export import export
+
+    export(run, tmp_path / "hf")
+    chats = [
+        {"messages": [{"role": "user", "content": "a?"}, {"role": "assistant", "content": f"b{i}"}]} for i in range(20)
+    ]
+    (tmp_path / "chats.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
+    source = f"[{{name: chats, kind: jsonl, chat: chatml, paths: [{tmp_path}/chats.jsonl]}}]"
+    recipe = runs.tiny(
+        tmp_path, f"model.init_from={tmp_path}/hf", "model.config={}", "data.context=64", f"data.sources={source}",
+        "data.packing=whole", "optimiser.learning_rate=1e-12", "schedule.steps=2", "schedule.warmup=1",
+    )  # fmt: skip
+    runs.completed(recipe, tmp_path / "sft")
+    before, after = runs.weights(run, "model."), runs.weights(tmp_path / "sft", "model.")
+    for name in before:
+        torch.testing.assert_close(after[name], before[name], rtol=1e-4, atol=1e-6)
+    export(tmp_path / "sft", tmp_path / "chat")
+    from transformers import AutoConfig, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "chat")
+    shown = tokenizer.apply_chat_template(chats[0]["messages"][:1], tokenize=False, add_generation_prompt=True)
+    assert shown == "<|im_start|>user\na?<|im_end|>\n<|im_start|>assistant\n"
+    config = AutoConfig.from_pretrained(tmp_path / "chat")
+    assert config.max_position_embeddings == 64
+    assert config.layer_schedule[0] == {"mechanism": "iha", "window": 64 // 8, "num_pseudo_heads": 2}
+
+
+def test_weights_that_do_not_fit_the_recipe_are_refused(run, tmp_path):
+    from iha.train.export import export
+
+    export(run, tmp_path / "hf")
+
+    def recipe(attention="iha", preset=None):
+        return Recipe(model=Model(preset, attention, init_from=str(tmp_path / "hf")), data=Data(context=64))
+
+    assert model_config(recipe(), 262, 256).num_hidden_layers == 2
+    with pytest.raises(ValueError, match="has attention 'iha', the recipe 'global'"):
+        model_config(recipe("global"), 262, 256)
+    with pytest.raises(ValueError, match=r"model\.preset and model\.init_from"):
+        model_config(recipe(preset="1m"), 262, 256)
+    with pytest.raises(ValueError, match="too small for the recipe's tokenizer"):
+        model_config(recipe(), 5000, 256)
+    with pytest.raises(ValueError, match=r"has no config\.json"):
+        model_config(Recipe(model=Model(init_from=str(tmp_path / "none"))), 262, 256)

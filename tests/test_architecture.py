@@ -24,11 +24,8 @@ FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 SIDEWAYS = {
     ("accounting", "layers"),  # accounting adds up what layers say of themselves
     ("convert", "models"),
-<<<<<<< HEAD
     ("bench", "evaluate"),  # what evaluating costs beyond generating
-=======
     ("bench", "train"),  # the trainer beside a bare loop
->>>>>>> 6a645eb (iha bench trainer; plans from two shallow models)
     ("theory", "synthetic"),  # the definitions of CPM-3 and of the polynomial filter
 }
 DRAWING = {"rich", "matplotlib"}

@@ -1,0 +1,109 @@
+"""A run that is killed at any step and called again ends with the same numbers; damaged files are named."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iha.records import write_json
+from iha.synthetic import files, trainer
+from iha.synthetic.config import RunConfig
+from iha.synthetic.trainer import Trainer, train
+from synthetic.runs import TINY, TINY_IHA, numbers
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("config", [TINY, TINY_IHA], ids=["mha", "iha"])
+def test_resumed_at_any_step_a_run_ends_with_the_same_numbers(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir()
+    broken.mkdir()
+    expected = train(config, whole)
+    assert len(expected["history"]) == 3
+    assert expected["finished"]
+
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", -1.0)  # after every step
+    steps = 0
+    save_state = files.save_state
+
+    def save_then_die(path: Path, state: dict[str, Any]) -> None:
+        nonlocal steps
+        save_state(path, state)
+        steps += 1
+        raise KilledError
+
+    monkeypatch.setattr(files, "save_state", save_then_die)
+    while True:
+        try:
+            record = train(config, broken)
+        except KilledError:
+            continue
+        break
+    assert steps >= 3 * 6  # every step of every epoch was the last one once
+    assert numbers(record) == numbers(expected)
+    assert record["best"] == max(record["history"], key=lambda entry: entry["validation"])
+    assert not list(broken.glob("*.pt"))
+
+
+def test_a_checkpoint_of_another_run_is_refused() -> None:
+    state = Trainer(TINY).state()
+    with pytest.raises(ValueError, match="another run"):
+        Trainer(replace(TINY, seed=1)).load(state)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"not a checkpoint"])
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / f"{TINY.name}.pt").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{TINY.name}\.pt is not a readable checkpoint .*delete it"):
+        train(TINY, tmp_path)
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ValueError, match=rf"cannot write .*{TINY.name}\.pt: No space left"):
+        train(replace(TINY, epochs=1), tmp_path)
+
+
+def test_a_run_of_earlier_code_goes_on(tmp_path: Path) -> None:
+    """Files from before the common envelope, when multi-head attention was called mha."""
+    config = replace(TINY, epochs=2)
+    (tmp_path / "whole").mkdir()
+    expected = train(config, tmp_path / "whole")
+    run = Trainer(config)
+    run.run_epoch(lambda: None)
+    old = {k: v for k, v in config.as_json().items() if k not in ("model", "norm", "weight_decay")}
+    old["mechanism"] = "mha"
+    name = config.name.replace("multihead", "mha")
+    files.save_state(tmp_path / f"{name}.pt", run.state() | {"config": old})
+    write_json(tmp_path / f"{name}.json", run.results() | {"config": old, "machine": {}})
+    record = train(config, tmp_path)
+    assert numbers(record) == numbers(expected)
+    assert [path.name for path in tmp_path.glob("*.json")] == [f"{name}.json"]
+
+
+def test_early_stopping_waits_for_patience() -> None:
+    run = Trainer(replace(TINY, patience=2, epochs=100))
+    for score in (0.5, 0.7, 0.6):
+        run.history.append({"validation": score})
+        run.epoch += 1
+        assert not run.finished
+    run.history.append({"validation": 0.7})  # no better than the best
+    run.epoch += 1
+    assert run.finished
+    assert run.best_epoch == 1
+
+
+def test_alpha_and_r_have_their_own_learning_rate() -> None:
+    optimiser = Trainer(replace(TINY_IHA, mixing_rate=10.0, learning_rate=1e-3)).optimiser
+    assert [group["lr"] for group in optimiser.param_groups] == [1e-3, 1e-2]
+    assert [tuple(p.shape) for p in optimiser.param_groups[1]["params"]] == [(2, 2, 2)] * 3 + [(2, 2)]

@@ -174,7 +174,7 @@ class _Run:
         if self.recipe.optimiser.non_finite == "stop":
             raise ValueError(f"{message}; optimiser.non_finite=skip leaves such steps out")
         if self.skipped_in_a_row >= self.recipe.optimiser.max_skipped:
-            raise ValueError(f"{message}, the {self.skipped_in_a_row}th step in a row: the run has diverged")
+            raise ValueError(f"{message}: {self.skipped_in_a_row} such steps in a row, the run has diverged")
         if self.group.first:
             log.warning("%s; the step is skipped", message)
 

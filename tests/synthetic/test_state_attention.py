@@ -93,6 +93,13 @@ def test_states_are_refused_where_they_do_not_fit() -> None:
     assert build_model(replace(narrow, width=16)).has_states()
 
 
+def test_other_dtypes_are_refused() -> None:
+    attention = build_attention("multihead", 16, 2, 1, "").double()
+    parts = [torch.zeros(1, 4, 1, dtype=torch.long)]
+    with pytest.raises(ValueError, match=r"float32 on the CPU, got torch\.float64"):
+        attend_states(attention, torch.randn(18, 16, dtype=torch.float64), Tokens.of(parts, 2, 9))
+
+
 def test_without_a_compiler_layers_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)

@@ -86,6 +86,8 @@ def attend_states(attention: SelfAttention, x: Tensor, tokens: Tokens) -> Tensor
     """What `attention` makes of tokens whose states have the vectors x (S, E): (F, E)."""
     if not fits(attention):
         raise ValueError(f"no state kernel for {type(attention).__name__} as it is set up here")
+    if x.dtype != torch.float32 or x.device.type != "cpu":
+        raise ValueError(f"the state kernels take float32 on the CPU, got {x.dtype} on {x.device}")
     q, k, v = (t[0] for t in attention.project(x[None]))  # (S, H, D); of 2-simplicial attention k, v (S, H, 2D)
     scale = attention.head_dim**-0.5
     if isinstance(attention, SimplicialAttention):

@@ -90,7 +90,10 @@ def test_states_are_refused_where_they_do_not_fit() -> None:
     narrow = replace(config, mechanism="multihead", width=8)  # heads of width 4
     for other in (narrow, replace(narrow, width=16, positions="2d"), replace(narrow, width=16, task="retrieval")):
         assert not build_model(other).has_states()
-    assert build_model(replace(narrow, width=16)).has_states()
+    wide = replace(narrow, width=16)
+    assert build_model(wide).has_states()
+    large = replace(wide, mechanism="simplicial", sizes=(20,))  # 800 states: 4 GB of triples
+    assert not build_model(large).has_states()
 
 
 def test_other_dtypes_are_refused() -> None:

@@ -21,7 +21,7 @@ def memory_needed(config: RunConfig) -> int:
     if config.mechanism in ("talking_heads", "differential"):
         activations += 6 * config.num_heads * N * N  # attention maps, kept
     if config.mechanism in ("simplicial", "strassen"):
-        activations += 4 * config.num_heads * N * N  # pairs of keys, in chunks of queries
+        activations += config.width * N * N  # a vector for each query and first key, or pairs of keys
     return data + _BYTES * config.batch_size * activations
 
 

@@ -76,7 +76,10 @@ class SyntheticModel(nn.Module):
 
     def has_states(self) -> bool:
         """Whether a token's vector before attention is one of few (id x place), and its attention can use that."""
-        return len(self.task.vocabularies) == 1 and self.positions == "1d" and state_attention.fits(self.attention)
+        if len(self.task.vocabularies) != 1 or self.positions != "1d":
+            return False
+        num_states = self.task.vocabularies[0] * self.task.length(max(self.task.sizes))
+        return state_attention.fits(self.attention, num_states)
 
     def forward_states(self, parts: Sequence[Tensor]) -> Tensor:
         """Examples of several sizes at once, ids (B, N, 1) each: outputs (F, num_outputs) of all their F tokens."""

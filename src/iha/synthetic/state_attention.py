@@ -33,6 +33,7 @@ from iha.layers.simplicial import SimplicialAttention
 from iha.ops.mixing import collapse_pseudo_heads
 
 _SOURCE = Path(__file__).with_name("state_kernels.cpp")
+_LARGEST_TABLE = 1 << 30  # bytes; the paper's longest task needs 256 MB
 _LAYERS = (MultiHeadAttention, InterleavedHeadAttention, SimplicialAttention)
 
 
@@ -73,10 +74,16 @@ def compiler() -> str | None:
     return shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
 
 
-def fits(attention: SelfAttention) -> bool:
-    """Whether the kernels know this layer: bidirectional and global, without RoPE, QK-norm or grouped heads, and with
-    heads that fill vector registers."""
-    if type(attention) not in _LAYERS or attention.head_dim % 8:
+def table_bytes(attention: SelfAttention, num_states: int) -> int:
+    """Of the weights of all pairs, or triples, of states."""
+    keys = num_states**2 if isinstance(attention, SimplicialAttention) else num_states * attention.num_pseudo_heads**2
+    return 4 * attention.num_heads * num_states * keys
+
+
+def fits(attention: SelfAttention, num_states: int) -> bool:
+    """Whether the kernels know this layer: bidirectional and global, without RoPE, QK-norm or grouped heads, with heads
+    that fill vector registers, and with a table of moderate size."""
+    if type(attention) not in _LAYERS or attention.head_dim % 8 or table_bytes(attention, num_states) > _LARGEST_TABLE:
         return False
     plain = attention.causal is None and attention.window is None and attention.rope_theta is None
     return plain and attention.q_norm is None and attention.num_kv_heads == attention.num_heads
@@ -84,7 +91,7 @@ def fits(attention: SelfAttention) -> bool:
 
 def attend_states(attention: SelfAttention, x: Tensor, tokens: Tokens) -> Tensor:
     """What `attention` makes of tokens whose states have the vectors x (S, E): (F, E)."""
-    if not fits(attention):
+    if not fits(attention, len(x)):
         raise ValueError(f"no state kernel for {type(attention).__name__} as it is set up here")
     if x.dtype != torch.float32 or x.device.type != "cpu":
         raise ValueError(f"the state kernels take float32 on the CPU, got {x.dtype} on {x.device}")

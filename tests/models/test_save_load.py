@@ -139,3 +139,16 @@ def test_lazy_names() -> None:
 def test_import_iha_stays_light() -> None:
     script = "import sys, iha; assert 'transformers' not in sys.modules and 'iha.models' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_every_class_of_the_stub_is_there(tmp_path: Path) -> None:
+    """`auto_map` names classes of the stub by string: each must be importable from it."""
+    import importlib.util
+
+    tiny_model().save_pretrained(tmp_path)
+    spec = importlib.util.spec_from_file_location("modeling_iha", tmp_path / "modeling_iha.py")
+    stub = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(stub)
+    named = json.loads((tmp_path / "config.json").read_text())["auto_map"]
+    assert {name.split(".")[1] for name in named.values()} == set(stub.__all__)
+    assert all(hasattr(stub, name) for name in stub.__all__)

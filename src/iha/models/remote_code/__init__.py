@@ -11,6 +11,9 @@ AUTO_MAP = {
     "AutoConfig": "modeling_iha.IHAConfig",
     "AutoModel": "modeling_iha.IHAModel",
     "AutoModelForCausalLM": "modeling_iha.IHAForCausalLM",
+    "AutoModelForQuestionAnswering": "modeling_iha.IHAForQuestionAnswering",
+    "AutoModelForSequenceClassification": "modeling_iha.IHAForSequenceClassification",
+    "AutoModelForTokenClassification": "modeling_iha.IHAForTokenClassification",
 }
 
 

@@ -1,11 +1,25 @@
 """Interleaved Head Attention. The model itself is in the package `iha`; this file only finds it."""
 
 try:
-    from iha.models import IHAConfig, IHAForCausalLM, IHAModel
+    from iha.models import (
+        IHAConfig,
+        IHAForCausalLM,
+        IHAForQuestionAnswering,
+        IHAForSequenceClassification,
+        IHAForTokenClassification,
+        IHAModel,
+    )
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "This checkpoint is an Interleaved Head Attention model (model_type 'iha'). Its code is in the package `iha`: "
         f"pip install 'iha[models]'. (Not found: {error.name})"
     ) from error
 
-__all__ = ["IHAConfig", "IHAForCausalLM", "IHAModel"]
+__all__ = [
+    "IHAConfig",
+    "IHAForCausalLM",
+    "IHAForQuestionAnswering",
+    "IHAForSequenceClassification",
+    "IHAForTokenClassification",
+    "IHAModel",
+]

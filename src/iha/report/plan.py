@@ -11,10 +11,8 @@ _GIB = 2**30
 def plan_table(plans: Sequence[dict[str, Any]], *, title: str, gpu_bytes: int, usable: float) -> Table:
     """One row per mechanism; GiB per GPU at the peak of a step."""
     numbers = ("parameters", "gradients", "optimiser", "activations")
-    columns = ["mechanism", Column("parameters, B", "right"), *(Column(f"{name}, GiB", "right") for name in numbers)]
-    columns += [
-        Column(name, "right") for name in ("peak, GiB", "fits", "PFLOP a step", "to global", "days", "cache, MiB")
-    ]
+    titles = ("10⁹", "params", "grads", "optim", "activ", "peak", "fits", "PFLOP", "ratio", "days", "cache")
+    columns: list[str | Column] = ["mechanism", *(Column(name, "right", wrap=False) for name in titles)]
     table = Table(title, columns)
     for plan in plans:
         memory = plan["footprint"]
@@ -27,7 +25,10 @@ def plan_table(plans: Sequence[dict[str, Any]], *, title: str, gpu_bytes: int, u
              f"{plan['ratio_to_global']:.3f}", f"{plan['days']:.2f}", None if cache is None else f"{cache / 2**20:.0f}"]
         )  # fmt: skip
     room = f"{gpu_bytes / _GIB:.0f} GiB per GPU, of which {usable:.0%} are counted on"
-    table.note(f"{room}. Cache: one sequence of the recipe's context, bfloat16.")
+    table.note(
+        f"10⁹: parameters of the model. params to peak: GiB per GPU when a step needs most ({room}). PFLOP per step, "
+        "ratio to global attention. cache: MiB of one sequence of the recipe's context, bfloat16."
+    )
     for plan in plans:
         if plan["remedy"]:
             total = sum(plan["remedied"][name] for name in numbers)

@@ -10,8 +10,8 @@ from iha.layers.call import Call
 from iha.layers.costs import UnitCosts
 from iha.layers.multihead import MultiHeadAttention
 from iha.ops.backends.formula import attend_with_weights
-from iha.ops.differential import differential_attention, lambda_from, lambda_init_at
-from iha.ops.inputs import zero_padding
+from iha.ops.differential import differential_attention, lambda_from, lambda_init_at, normalised_difference
+from iha.ops.inputs import repeat_heads, zero_padding
 from iha.ops.masking import Masking
 
 
@@ -52,10 +52,16 @@ class DifferentialAttention(MultiHeadAttention):
         nn.init.ones_(self.norm_weight)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call) -> Tensor:
-        lambda_ = lambda_from(self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2, self.lambda_init)
         v = v.flatten(2).unflatten(2, (self.num_kv_heads // 2, -1))  # (B, N, G/2, 2D)
         return differential_attention(
-            q, k, v, lambda_, self.norm_weight, lambda_init=self.lambda_init, **masking.keywords, backend=call.backend
+            q,
+            k,
+            v,
+            self.lambda_(),
+            self.norm_weight,
+            lambda_init=self.lambda_init,
+            **masking.keywords,
+            backend=call.backend,
         )  # (B, Nq, H/2, 2D)
 
     decode = SelfAttention.decode  # by two maps, and not the one of multi-head attention
@@ -64,9 +70,17 @@ class DifferentialAttention(MultiHeadAttention):
         self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call
     ) -> tuple[Tensor, Tensor]:
         """The weights are the softmax maps whose differences are taken, (B, H, Nq, N)."""
-        zeroed = zero_padding(masking.key_padding_mask, q, k, v)
-        members = (attend_with_weights(*(t[:, :, member::2] for t in zeroed), masking)[1] for member in (0, 1))
-        return self.attend(q, k, v, masking, call), torch.stack(tuple(members), dim=2).flatten(1, 2)
+        q, k, v = zero_padding(masking.key_padding_mask, q, k, v)
+        members = (attend_with_weights(*(t[:, :, member::2] for t in (q, k, v)), masking)[1] for member in (0, 1))
+        weights = torch.stack(tuple(members), dim=2).flatten(1, 2)  # (B, H, Nq, N), pairs side by side
+        v = v.flatten(2).unflatten(2, (self.num_kv_heads // 2, -1))  # (B, N, G/2, 2D)
+        v = repeat_heads(v, self.num_heads // 2)
+        first, second = (torch.einsum("bhij,bjhd->bihd", weights[:, member::2], v) for member in (0, 1))
+        out = normalised_difference(first, second, self.lambda_(), self.norm_weight, self.lambda_init)
+        return out, weights
+
+    def lambda_(self) -> Tensor:
+        return lambda_from(self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2, self.lambda_init)
 
     def num_mixing_parameters(self) -> int:
         """By formula: four lambda vectors of D and a norm weight of 2D."""

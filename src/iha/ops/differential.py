@@ -67,7 +67,7 @@ def differential_attention(
             q_m, k_m, v, masking, scale=factor, backend=backend,
         )  # (B, Nq, H/2, 2D)  # fmt: skip
 
-    return _normalised(attention(0), attention(1), lambda_, norm_weight, lambda_init, eps)
+    return normalised_difference(attention(0), attention(1), lambda_, norm_weight, lambda_init, eps)
 
 
 def differential_attention_reference(
@@ -105,9 +105,10 @@ def differential_attention_reference(
     return (1 - lambda_init) * out
 
 
-def _normalised(
-    first: Tensor, second: Tensor, lambda_: Tensor, norm_weight: Tensor, lambda_init: float, eps: float
+def normalised_difference(
+    first: Tensor, second: Tensor, lambda_: Tensor, norm_weight: Tensor, lambda_init: float, eps: float = 1e-5
 ) -> Tensor:
+    """RMSNorm(first - lambda · second) · (1 - lambda_init): the two attention outputs of every pair, (B, Nq, H/2, 2D)."""
     dtype = wide(first.dtype)
     out = first.to(dtype) - lambda_.to(dtype) * second.to(dtype)
     out = F.rms_norm(out, out.shape[-1:], norm_weight.to(dtype), eps)

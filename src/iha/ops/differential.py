@@ -108,7 +108,7 @@ def differential_attention_reference(
 def normalised_difference(
     first: Tensor, second: Tensor, lambda_: Tensor, norm_weight: Tensor, lambda_init: float, eps: float = 1e-5
 ) -> Tensor:
-    """RMSNorm(first - lambda · second) · (1 - lambda_init): the two attention outputs of every pair, (B, Nq, H/2, 2D)."""
+    """RMSNorm(first - lambda · second) · (1 - lambda_init), of the two outputs of every pair, (B, Nq, H/2, 2D)."""
     dtype = wide(first.dtype)
     out = first.to(dtype) - lambda_.to(dtype) * second.to(dtype)
     out = F.rms_norm(out, out.shape[-1:], norm_weight.to(dtype), eps)

@@ -18,7 +18,7 @@ help:
 	@echo "make fuzz       the hypothesis tests with new examples for MINUTES=$(MINUTES); prints what was tried"
 	@echo "make soak       training runs killed at random moments for MINUTES=$(MINUTES); prints what was survived"
 	@echo "make lint       ruff, mypy, codespell"
-	@echo "make reproduce  what the paper claims, checked; results in $(OUT)/"
+	@echo "make reproduce  does the paper hold? minutes; the report in $(OUT)/report/report.html"
 	@echo "make docs       the documentation site, in $(OUT)/site"
 	@echo "make bench      speed and memory, side by side; results in $(OUT)/"
 
@@ -53,9 +53,7 @@ format: install
 	$(BIN)/ruff format .
 
 reproduce: install
-	$(BIN)/iha verify --out $(OUT)/verify
-	$(BIN)/iha flops --out $(OUT)/flops
-	$(BIN)/iha synth binary --mechanisms mha,iha,simplicial --scale quick --out $(OUT)/synth
+	$(BIN)/iha reproduce --scale quick --out $(OUT)
 
 docs: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[docs]"

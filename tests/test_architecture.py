@@ -26,6 +26,7 @@ SIDEWAYS = {
     ("convert", "models"),
     ("bench", "evaluate"),  # what evaluating costs beyond generating
     ("bench", "train"),  # the trainer beside a bare loop
+    ("theory", "evaluate"),  # the paper's tables
     ("theory", "synthetic"),  # the definitions of CPM-3 and of the polynomial filter
 }
 DRAWING = {"rich", "matplotlib"}

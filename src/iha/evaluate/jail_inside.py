@@ -74,8 +74,10 @@ def encode(value: Any, handle: Callable[[Any], int]) -> Any:
             return [kind.__name__, [encode(item, handle) for item in kind(value)]]
     if type(value).__name__ in ("Fraction", "Decimal") and type(value).__module__ in ("fractions", "decimal"):
         return [type(value).__name__, str(value)]
-    if isinstance(value, type) and getattr(builtins, value.__name__, None) is value:  # int, str, ...
-        return ["type", value.__name__]
+    if isinstance(value, type):
+        name = value.__name__
+        if getattr(builtins, name, None) is value:  # int, str, ...
+            return ["type", name]
     return ["handle", handle(value)]
 
 

@@ -63,8 +63,10 @@ def _curves(runs: list[Record]) -> list[Chart]:
     ]
     command = plain[0].command
     loss_spec = lines(loss, "tokens", "loss", "model", x_title="tokens, millions", y_title="validation loss on text")
-    titles = {"x_title": "tokens, millions", "y_title": "accuracy, %"}
-    probe_spec = lines(probes, "tokens", "accuracy", "model", facet="puzzle", number=".1f", **titles)
+    probe_spec = lines(
+        probes, "tokens", "accuracy", "model",
+        x_title="tokens, millions", y_title="accuracy, %", facet="puzzle", number=".1f",
+    )  # fmt: skip
     learned = "When retrieval and chaining are learned, seed 0"
     return [
         Chart("loss-curves", "Validation loss on text, seed 0", loss_spec, "loss against tokens", command, ("x", "y")),

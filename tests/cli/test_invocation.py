@@ -120,7 +120,7 @@ def test_version_and_python_m() -> None:
 
 
 def test_completion_knows_the_commands() -> None:
-    environment = {"_IHA_COMPLETE": "complete_bash", "COMP_WORDS": "iha co", "COMP_CWORD": "1"}
+    environment = {"_IHA_COMPLETE": "complete_bash", "COMP_WORDS": "iha con", "COMP_CWORD": "1"}
     result = CliRunner().invoke(iha_app, [], env=environment, prog_name="iha")
     assert result.stdout.split() == ["convert"]
 

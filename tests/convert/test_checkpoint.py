@@ -126,8 +126,13 @@ def test_depth_is_checked_before_anything_is_built(tmp_path: Path, layers: objec
     refused(source, "layers, the checkpoint has")
 
 
-def test_more_pseudo_heads_than_fit_into_memory(tmp_path: Path) -> None:
-    refused(tiny.write(tmp_path / "source"), "pseudo-heads needs about", num_pseudo_heads=10**12)
+def test_more_pseudo_heads_than_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iha.records.host.available_bytes", lambda: 1000)
+    refused(tiny.write(tmp_path / "source"), "pseudo-heads needs about", num_pseudo_heads=1000)
+
+
+def test_more_pseudo_heads_than_any_layer_has(tmp_path: Path) -> None:
+    refused(tiny.write(tmp_path / "source"), "num_pseudo_heads must be at most 1024", num_pseudo_heads=10**12)
 
 
 names = st.one_of(

@@ -16,8 +16,9 @@ import tiny_checkpoint as tiny
 from iha.convert.destination import complete_or_absent
 
 HOLDS = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
 from iha.convert.destination import complete_or_absent
 with complete_or_absent(Path(sys.argv[1])) as directory:
     (directory / "model.safetensors").write_text("half")

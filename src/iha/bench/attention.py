@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -78,14 +79,14 @@ def _measurements(settings: Settings) -> Iterator[tuple[str, str, Callable[[], l
     sizes = settings.sizes()
     few = replace(sizes, repeats=max(1, sizes.repeats // 3))  # a dense mask takes many seconds per round
     for P in settings.pseudo_heads:
-        yield f"local against SDPA, P = {P}", "comparisons", lambda P=P: compare_local(sizes, P)
+        yield f"local against SDPA, P = {P}", "comparisons", partial(compare_local, sizes, P)
         if min(settings.pseudo_heads) == P:  # what a global layer adds to SDPA is the same for every P
-            yield f"global against SDPA, P = {P}", "comparisons", lambda P=P: compare_global(sizes, P)
-        yield f"local against a dense mask, P = {P}", "comparisons", lambda P=P: compare_dense_mask(few, P)
-        yield f"memory, P = {P}", "memory", lambda P=P: memory(sizes, P)
+            yield f"global against SDPA, P = {P}", "comparisons", partial(compare_global, sizes, P)
+        yield f"local against a dense mask, P = {P}", "comparisons", partial(compare_dense_mask, few, P)
+        yield f"memory, P = {P}", "memory", partial(memory, sizes, P)
         if not settings.quick:
-            yield f"time against N, P = {P}", "growth", lambda P=P: growth(
-                sizes, P, settings.growth_window, settings.lengths, settings.longest_sdpa
+            yield f"time against N, P = {P}", "growth", partial(
+                growth, sizes, P, settings.growth_window, settings.lengths, settings.longest_sdpa
             )  # fmt: skip
     shape = AttentionShape(settings.heads * settings.head_dim, settings.heads)
     yield "decoding", "decoding", lambda: list(

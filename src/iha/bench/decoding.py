@@ -37,10 +37,10 @@ def decoding_costs(
             }
             times = take_turns(sides, rounds)
             pair = ("iha", "multihead")
-            seconds = [times.best(side) / TOKENS for side in pair]
+            mine, theirs = (times.best(side) / TOKENS for side in pair)
             yield DecodingCost(
-                P, W, num_cached, *seconds, times.ratio(*pair), times.ratios(*pair), times.spread(*pair)
-            )  # fmt: skip
+                P, W, num_cached, mine, theirs, times.ratio(*pair), times.ratios(*pair), times.spread(*pair)
+            )
 
 
 def decoder(shape: AttentionShape, spec: LayerSpec, num_cached: int) -> Callable[[], None]:

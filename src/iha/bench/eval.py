@@ -180,7 +180,7 @@ def _engine(settings: Settings) -> HuggingFaceEngine:
 def _generate(engine: HuggingFaceEngine, ids: torch.Tensor, new_tokens: int, **options: Any) -> None:
     """`generate` with nothing around it."""
     options = {"do_sample": False, **options}
-    engine.model.generate(  # type: ignore[operator]
+    engine.model.generate(
         ids,
         attention_mask=torch.ones_like(ids),
         max_new_tokens=new_tokens,

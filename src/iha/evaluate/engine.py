@@ -138,7 +138,7 @@ class HuggingFaceEngine:
         stop = _StopStrings(self.tokenizer, [q.stop for q in questions for _ in range(S)], N)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), self._own_settings(decoding):
             torch.manual_seed(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:7], "big"))
-            out = self.model.generate(  # type: ignore[operator]
+            out = self.model.generate(
                 input_ids=ids, attention_mask=mask, max_new_tokens=max(budgets), stopping_criteria=[stop], **continued
             )
         new = out[:, N:].tolist()

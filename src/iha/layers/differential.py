@@ -71,7 +71,10 @@ class DifferentialAttention(MultiHeadAttention):
     ) -> tuple[Tensor, Tensor]:
         """The weights are the softmax maps whose differences are taken, (B, H, Nq, N)."""
         q, k, v = zero_padding(masking.key_padding_mask, q, k, v)
-        members = (attend_with_weights(*(t[:, :, member::2] for t in (q, k, v)), masking)[1] for member in (0, 1))
+        members = (
+            attend_with_weights(q[:, :, member::2], k[:, :, member::2], v[:, :, member::2], masking)[1]
+            for member in (0, 1)
+        )
         weights = torch.stack(tuple(members), dim=2).flatten(1, 2)  # (B, H, Nq, N), pairs side by side
         v = v.flatten(2).unflatten(2, (self.num_kv_heads // 2, -1))  # (B, N, G/2, 2D)
         v = repeat_heads(v, self.num_heads // 2)

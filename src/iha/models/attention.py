@@ -55,7 +55,7 @@ def shared_by_layers(
     rotations = {}
     for stride in strides:
         tokens = full_table(*rotary.table((stride * positions).unsqueeze(-1)))  # (1 or B, N, 1, D)
-        offsets = ()
+        offsets: tuple = ()
         if stride > 1:
             offsets = offset_tables(stride, rotary.offsets, pseudo_head_offsets(stride, positions.device))
         rotations[stride] = Rotation(tokens, *offsets)

@@ -89,7 +89,7 @@ class GrowingWindowLayer(GrowingLayer, DynamicSlidingWindowLayer):
 
 def with_room_to_grow(cache: DynamicCache) -> DynamicCache:
     """The same, still empty cache with layers that grow in place."""
-    cache.layers = [_growing(layer) for layer in cache.layers]
+    cache.layers = [_growing(layer) for layer in cache.layers]  # type: ignore[arg-type]
     return cache
 
 

@@ -48,7 +48,7 @@ def merge_lora(model: "PeftModel") -> PreTrainedModel:
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
-    merged: Any = model.merge_and_unload()  # type: ignore[operator]
+    merged: Any = model.merge_and_unload()
     for name, module in list(merged.named_modules()):
         if isinstance(module, BaseTunerLayer):
             module.merge()

@@ -125,7 +125,7 @@ class IHAModel(IHAPreTrainedModel):
         self.vocab_size = config.vocab_size
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
         self.layers = nn.ModuleList(IHADecoderLayer(config, index) for index in range(config.num_hidden_layers))
-        self.rotary_strides = frozenset(layer.self_attn.rotary_stride for layer in self.layers)
+        self.rotary_strides: frozenset[int] = frozenset(layer.self_attn.rotary_stride for layer in self.layers)  # type: ignore[union-attr, misc]
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.rotary_emb = IHARotaryEmbedding(config)
         self.gradient_checkpointing = False

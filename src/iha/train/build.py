@@ -41,7 +41,7 @@ def build_model(recipe: Recipe, config: IHAConfig, device: torch.device | str = 
             network = IHAForCausalLM(config)
     network.config.use_cache = False
     dtype = torch.float64 if recipe.parallel.precision == "float64" else torch.float32
-    return network.to(device=device, dtype=dtype)
+    return network.to(device=device, dtype=dtype)  # type: ignore[call-arg]
 
 
 def mixing_parameters(model: nn.Module) -> set[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from iha.models.configuration import IHAConfig
@@ -39,7 +40,7 @@ def export(run: Path, out: Path, *, step: int | None = None, dtype: str = "float
     output_directory(out)
     tokenizer = _tokenizer(recipe, run)
     model.generation_config = GenerationConfig(eos_token_id=_stops(tokenizer), pad_token_id=tokenizer.pad_token_id)
-    model.to(DTYPES[dtype]).save_pretrained(out)
+    model.to(dtype=DTYPES[dtype]).save_pretrained(out)  # type: ignore[call-arg]
     tokenizer.save_pretrained(out)
     return int(state["step"])
 
@@ -51,7 +52,7 @@ def checkpoint_tensors(path: Path, prefix: str = "") -> dict[str, Tensor]:
     tensors = {
         name: torch.empty(entry.size, dtype=entry.properties.dtype)
         for name, entry in saved.items()
-        if name.startswith(prefix)
+        if name.startswith(prefix) and isinstance(entry, TensorStorageMetadata)
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that it loads in a single process, which is what is asked for

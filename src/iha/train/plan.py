@@ -84,7 +84,7 @@ def plan(
             raise ValueError(f"attention must be one of {', '.join(ATTENTIONS)}, got {attention!r}")
     check_layout(recipe, gpus)
     vocabulary = vocabulary_of(recipe)
-    recipes = [replace(recipe, model=replace(recipe.model, attention=attention)) for attention in attentions]
+    recipes = [replace(recipe, model=replace(recipe.model, attention=name)) for name in attentions]  # type: ignore[arg-type]
     # A fake process group is global: every mechanism has a process of its own.
     spawn = multiprocessing.get_context("spawn")
     jobs = min(workers, len(recipes))

@@ -145,7 +145,7 @@ def language_model(results: Results) -> list[Verdict]:
 def _best(table: PaperTable, ours: str, command: str) -> Verdict:
     first, base = table.rows["IHA"], table.rows[BASELINE]
     gains = [
-        f"{measure.title} {a - b:+.{table.decimals}f}"
+        f"{measure.title} {a - b:+.{measure.decimals}f}"
         for measure, a, b in zip(table.measures, first, base, strict=True)
         if a is not None and b is not None
     ]

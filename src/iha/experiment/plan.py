@@ -56,7 +56,7 @@ SIZES: dict[str, tuple[str, ...]] = {
     "2.4b": ("model.preset=paper-2.4b", "parallel.precision=bfloat16"),
 }  # fmt: skip
 # Steps of the phases, in multiples of what the recipes say.
-LENGTHS = {"quick": 0.06, "small": 1.0, "160m": 16.0, "2.4b": 192.0}
+LENGTHS = {"quick": 0.04, "small": 1.0, "160m": 16.0, "2.4b": 192.0}
 COMMON = ("model.config.gated_mlp=false", "model.config.hidden_act=gelu", "model.config.num_pseudo_heads=2")
 
 

@@ -1,7 +1,7 @@
 """How large the decoding cache of a schedule is after N tokens, for one sequence.
 
-What is cached are heads before mixing, G per token (`iha.KVCache`). Caching pseudo-heads instead, as Algorithm 1 read
-literally would, takes P times as much.
+The cache holds the G KV heads of each token before mixing (`iha.KVCache`). Algorithm 1, taken literally, would cache
+pseudo-heads instead; that takes P times as much memory.
 """
 
 from iha.accounting.mechanisms import AttentionShape, layer_of
@@ -11,7 +11,7 @@ from iha.layers.schedule import LayerSpec, Schedule
 def layer_cache_bytes(
     shape: AttentionShape, spec: LayerSpec, num_tokens: int, element_size: int = 2, *, pseudo_heads: bool = False
 ) -> int | None:
-    """Of keys and values; None where there can be no cache. `pseudo_heads`: if those were cached, not the heads."""
+    """Bytes of keys and values; None if the layer cannot be cached. `pseudo_heads`: as if pseudo-heads were cached."""
     return layer_of(shape, spec).cache_bytes(num_tokens, element_size, pseudo_heads=pseudo_heads)
 
 

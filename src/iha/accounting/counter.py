@@ -1,9 +1,9 @@
-"""PyTorch's FLOP counter, taught what it cannot see: our operators, and SDPA's kernel on CPU.
+"""PyTorch's FLOP counter, extended to our own operators and to SDPA's CPU kernel.
 
-`torch.utils.flop_counter.FlopCounterMode` looks operators up in a table and counts nothing, without a word, for those
-that are not there. Importing `iha.accounting` adds `iha::tiled_attention` and `iha::banded_attention` for all counters;
-`flop_counter()` is one that knows the CPU kernel too. Ours count what is executed, tile by tile, forward and backward.
-Torch's formulas count SDPA as if nothing were masked: global causal attention comes out at twice what it needs.
+`torch.utils.flop_counter.FlopCounterMode` looks operators up in a table and silently counts 0 for those it does not
+find. Importing `iha.accounting` adds `iha::tiled_attention` and `iha::banded_attention` for all counters. The counter
+returned by `flop_counter()` also knows the CPU kernel. Our formulas count what is executed, tile by tile, forward and
+backward. Torch's formulas count SDPA as if nothing were masked, so global causal attention counts twice its cost.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from iha.ops.backends.tiled import tiling_of
 from iha.ops.backends.tiles import Tiling, blocks
 from iha.ops.masking import Masking
 
-_FORWARD, _BACKWARD = 2, 5  # products of a tile: scores and output; scores again and one for each of four gradients
+_FORWARD, _BACKWARD = 2, 5  # matrix products per tile: scores, output; recomputed scores, four gradients
 
 
 def flop_counter(display: bool = False) -> FlopCounterMode:
@@ -28,7 +28,7 @@ def flop_counter(display: bool = False) -> FlopCounterMode:
 
 
 def _sdpa(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
-    """All pairs of every head, as torch's own formulas have it; arguments are shapes (B, H, L, D)."""
+    """All pairs of every head, as in torch's own formulas. The arguments are shapes (B, H, L, D)."""
     return 2 * q[0] * q[1] * q[2] * k[2] * (q[3] + v[3])
 
 
@@ -65,7 +65,7 @@ def _banded(
     total = 0
     for queries in blocks((segments.first_query, segments.N), segments.segment):
         keys = segments.keys_seen_by(queries)
-        # Neighbouring segments share the keys of a window, and mix them twice.
+        # The windows of neighbouring segments overlap; the keys they share are mixed once per segment.
         mixed = (queries[1] - queries[0]) * (rows_q.numel() + rows_out.numel())
         mixed += (keys[1] - keys[0]) * (rows_k.numel() + rows_v.numel())
         total += 2 * B * D * mixed + _FORWARD * _product(q, forward_pairs(segments.tiling(queries, keys, B)))
@@ -85,7 +85,7 @@ def _banded_backward(
         queries = segments.queries_that_see(keys)
         if queries[0] == queries[1]:
             continue
-        # q, k and v are mixed again, and each mix has two gradients; R only passes its gradient on.
+        # q, k and v are mixed again, and each mixing has two gradients. For R only the input's gradient is left.
         mixed = (queries[1] - queries[0]) * (3 * rows_q.numel() + rows_out.numel())
         mixed += (keys[1] - keys[0]) * 3 * (rows_k.numel() + rows_v.numel())
         total += 2 * B * D * mixed + _BACKWARD * _product(q, backward_pairs(segments.tiling(queries, keys, B)))
@@ -108,5 +108,5 @@ def _area(rows: tuple[int, int], columns: tuple[int, int]) -> int:
 
 
 def _product(q: Tensor, pairs: int) -> int:
-    """FLOPs of one matrix product over so many pairs per head."""
+    """FLOPs of one matrix product over `pairs` (query, key) pairs per head."""
     return 2 * q.shape[0] * q.shape[2] * q.shape[3] * pairs

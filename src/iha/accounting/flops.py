@@ -1,4 +1,4 @@
-"""Costs of whole schedules: what the layers say of themselves (`iha.layers.costs`), added up and compared."""
+"""Costs of whole schedules: the costs that each layer reports (`iha.layers.costs`), summed and compared."""
 
 from collections import Counter
 from fractions import Fraction
@@ -17,26 +17,26 @@ def schedule_parameters(shape: AttentionShape, schedule: Schedule) -> Parameters
 
 
 def layer_flops(shape: AttentionShape, spec: LayerSpec, num_tokens: int, convention: str = "exact") -> Flops:
-    """What one forward pass needs; `convention` as of `iha.ops.pairs.counted`."""
+    """FLOPs of one forward pass; for `convention` see `iha.ops.pairs.counted`."""
     return layer_of(shape, spec).flops(num_tokens, convention)
 
 
 def kernel_flops(
     shape: AttentionShape, spec: LayerSpec, num_tokens: int, tile: tuple[int, int] = (128, 128)
 ) -> Flops | None:
-    """What a flash kernel executes; None where no such kernel exists."""
+    """FLOPs that a flash kernel executes; None if no flash kernel can compute this layer."""
     return layer_of(shape, spec).kernel_flops(num_tokens, tile)
 
 
 def schedule_flops(shape: AttentionShape, schedule: Schedule, num_tokens: int, convention: str = "exact") -> Flops:
     total = Flops(0, 0, 0)
-    for spec, layers in Counter(schedule).items():  # few kinds of layers, many of each
+    for spec, layers in Counter(schedule).items():  # a schedule repeats few distinct layers many times
         total += layer_flops(shape, spec, num_tokens, convention) * layers
     return total
 
 
 def global_attention(depth: int) -> Schedule:
-    """What everything is measured against: as many layers of global multi-head attention."""
+    """The baseline of every ratio: global multi-head attention in all `depth` layers."""
     return (LayerSpec(),) * depth
 
 
@@ -47,7 +47,7 @@ def ratio_to_global(
     convention: str = "exact",
     parts: tuple[str, ...] = ("attention",),
 ) -> Fraction:
-    """The cost of a schedule over that of global multi-head attention, both counted alike, of these parts."""
+    """The cost of `parts` in this schedule, divided by their cost in global attention, in the same convention."""
     ours = schedule_flops(shape, schedule, num_tokens, convention)
     theirs = schedule_flops(shape, global_attention(len(schedule)), num_tokens, convention)
     return Fraction(sum(getattr(ours, part) for part in parts), sum(getattr(theirs, part) for part in parts))

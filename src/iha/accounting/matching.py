@@ -1,4 +1,4 @@
-"""The FLOP-matched window: how far local layers may look for a schedule to cost what global attention costs."""
+"""The FLOP-matched window: the window of the local layers at which a schedule costs as much as global attention."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from iha.layers.schedule import Schedule
 
 @dataclass(frozen=True)
 class MatchedWindow:
-    window: int  # the largest that stays within the target; num_tokens where no window would exceed it
-    solution: float  # between the window and the next one, where the target is met
-    ratio: float  # to global attention, at `window`
-    ratio_above: float | None  # at `window` + 1
+    window: int  # the largest within the target; num_tokens if no window exceeds the target
+    solution: float  # the interpolated point between `window` and `window` + 1 where the target is met
+    ratio: float  # cost relative to global attention, at `window`
+    ratio_above: float | None  # the same at `window` + 1; None if `window` is num_tokens
 
 
 def matched_window(

@@ -1,4 +1,4 @@
-"""A layer to ask for its costs: the shape that all layers of a model share, and one entry of a schedule."""
+"""Builds the layer whose costs are asked for, from the shape that all layers share and one entry of a schedule."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,10 +15,10 @@ class AttentionShape:
 
     embed_dim: int  # E
     num_heads: int  # H
-    num_kv_heads: int | None = None  # G; as many as heads when None
+    num_kv_heads: int | None = None  # G; equal to num_heads when None
     head_dim: int | None = None  # D; embed_dim // num_heads when None
     causal: Causality = "virtual"
-    collapse: str = "per_head"  # of IHA
+    collapse: str = "per_head"  # used by IHA only
     bias: bool = False
 
     @property
@@ -35,7 +35,7 @@ class AttentionShape:
 
 @lru_cache(maxsize=4096)
 def layer_of(shape: AttentionShape, spec: LayerSpec) -> SelfAttention:
-    """The layer itself, on the meta device: it costs no memory, and refuses what it would refuse anywhere."""
+    """The layer itself, on the meta device: it uses no memory and makes the same checks as a real one."""
     own: dict[str, Any] = {"collapse": shape.collapse} if spec.is_interleaved else {}
     return spec.build(
         shape.embed_dim, shape.num_heads, num_kv_heads=shape.num_kv_heads, head_dim=shape.head_dim, bias=shape.bias,

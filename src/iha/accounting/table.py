@@ -1,4 +1,4 @@
-"""What `iha flops` answers: the cost of every mechanism and schedule, and the matched windows, as rows of numbers."""
+"""The results of `iha flops`: the cost of every mechanism and schedule, and the matched windows, as rows of numbers."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -36,16 +36,16 @@ _PATTERN = GLOBAL_EVERY
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked. `window` or `match` say what the local IHA layers see; when neither does, it is N/(2P²)."""
+    """What is asked. `window` or `match` sets the window of the local IHA layers; the default is N/(2P²)."""
 
     shape: AttentionShape
     num_tokens: int  # N
     num_pseudo_heads: int = 2  # P
     num_layers: int = 26
     window: int | None = None
-    match: str | None = None  # a convention: the window that costs what global attention costs, counted so
-    schedule: str | None = None  # one by name; the paper's five when None
-    element_size: int = 2  # bytes of a cached number
+    match: str | None = None  # a convention: take the window that costs as much as global attention under it
+    schedule: str | None = None  # the name of one schedule; the paper's five when None
+    element_size: int = 2  # bytes per cached number
 
     def __post_init__(self) -> None:
         if self.num_tokens < 1:
@@ -67,7 +67,7 @@ class Question:
     def solve(
         self, convention: str, target: Fraction | int = 1, parts: tuple[str, ...] = ("attention",)
     ) -> MatchedWindow:
-        # For the pattern once: with a target of 1 the depth does not matter, and 3/5 is said of the pattern.
+        # Solved for one repetition of the pattern: the paper states 3/5 for it. With target 1 depth does not matter.
         def schedule(window: int) -> Schedule:
             return named_schedule("iha", _PATTERN, num_pseudo_heads=self.num_pseudo_heads, window=window)
 
@@ -78,14 +78,14 @@ class Question:
 
 @dataclass(frozen=True)
 class LayerRow:
-    """One layer. FLOPs of one forward pass over N tokens, exact; bytes for one sequence."""
+    """One layer. FLOPs are exact, for one forward pass over N tokens. Bytes are for one sequence."""
 
     mechanism: str
     window: int | None
     num_pseudo_heads: int
     parameters: Parameters
     flops: Flops
-    attention_to_global: float  # attention and mixing over a global multi-head layer's attention
+    attention_to_global: float  # attention plus mixing, divided by the attention of a global multi-head layer
     kernel_flops: Flops | None  # executed by a flash kernel in tiles of 128 x 128
     cache_bytes: int | None
     pseudo_head_cache_bytes: int | None
@@ -103,18 +103,18 @@ class ScheduleRow:
     flops: Flops
     cache_bytes: int | None
     attention_to_global: dict[str, float]  # by convention
-    with_mixing: float  # the exact one, mixing added
-    with_projections: float  # and the projections, on both sides
+    with_mixing: float  # the ratio in the exact convention, with mixing
+    with_projections: float  # with mixing and projections, on both sides
 
 
 @dataclass(frozen=True)
 class MatchRow:
-    """A window for local IHA layers, four to one global multi-head layer."""
+    """The matched window for a pattern of four local IHA layers per global multi-head layer."""
 
     convention: str
     parts: tuple[str, ...]
     target: float
-    match: MatchedWindow | None  # None: not even a window of one token
+    match: MatchedWindow | None  # None if even a window of one token costs more than the target
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Answer:
 
 
 def record(question: Question, command: str) -> Record:
-    """The answer in the envelope that every result has."""
+    """The answer as a `Record`, the envelope of every result file."""
     begun = Record.new("flops", command=command, config=asdict(question))
     return begun.finished(answer(question).as_json())
 
@@ -159,16 +159,17 @@ def _specs(question: Question, window: int) -> Iterator[LayerSpec]:
         if name == LayerSpec().mechanism or spec.is_interleaved:
             continue
         if _refuses(question.shape, spec):
-            continue  # pairs of heads: not with these numbers of them
+            continue  # it pairs heads, and these head counts cannot be paired
         yield spec
         if not layer_of(question.shape, spec).unit_costs().attention_per_pair:
-            # Pairs of tokens only: all of them is for short sequences. What global attention's price buys:
+            # It attends to pairs of tokens only, and all pairs are affordable only for short sequences. So a second row
+            # shows the window at which it costs as much as global attention.
             single = matched_window(question.shape, question.num_tokens, lambda w: (replace(spec, window=w),))  # noqa: B023
             yield replace(spec, window=single.window)
 
 
 def _refuses(shape: AttentionShape, spec: LayerSpec) -> bool:
-    layer_of(shape, LayerSpec())  # what no mechanism takes is the caller's mistake
+    layer_of(shape, LayerSpec())  # a shape that even the baseline rejects is the caller's mistake: raise
     try:
         layer_of(shape, spec)
     except ValueError:
@@ -198,7 +199,7 @@ def _schedule_rows(question: Question, window: int) -> Iterator[ScheduleRow]:
     for name in _schedules(question):
         own = {"num_pseudo_heads": question.num_pseudo_heads, "window": window} if name == "iha" else {}
         yield _schedule_row(question, name, named_schedule(name, question.num_layers, **own))
-        if name == "iha" and question.num_layers % _PATTERN:  # the paper's 3/5 is of the pattern, which breaks off here
+        if name == "iha" and question.num_layers % _PATTERN:  # the paper's 3/5 needs whole patterns
             yield _schedule_row(question, "iha, the pattern once", named_schedule(name, _PATTERN, **own))
 
 

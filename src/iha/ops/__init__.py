@@ -3,7 +3,7 @@
 - One module per mechanism: interleaved, multihead, talking_heads, differential, multi_token, knocking_heads,
   simplicial, strassen. `reference` is the oracle of `interleaved`: the paper, line by line.
 - `decoding`: one new token against a cache.
-- What they share: `visibility` and `masking` (what is seen), `mixing` (alpha and R), `rotary`, `inputs` and `checks`
-  (what comes in), `precision`. `pairs` counts what is seen.
-- `backends`: how attention is computed, behind all of them.
+- Shared by the mechanisms: `visibility` and `masking` (which keys a query sees), `mixing` (alpha and R), `rotary`,
+  `inputs` and `checks` (preparing and checking arguments), `precision`. `pairs` counts visible (query, key) pairs.
+- `backends`: the implementations of attention that all mechanisms use.
 """

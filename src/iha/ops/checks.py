@@ -1,4 +1,4 @@
-"""Refusing bad input, with the offending value, before anything is computed."""
+"""Checks of the arguments before anything is computed. Errors name the offending value."""
 
 import math
 from typing import Literal, get_args

@@ -1,9 +1,9 @@
 """One new token against a cache of un-mixed heads: the decoding step of interleaved head attention.
 
-Pseudo-keys and -values are linear in the cached heads, so the mixing weights need not be applied to the T cached tokens
-at all: alpha_k moves to the query and alpha_v to the output, both of which are one token long. The cache is read twice
-in two matrix products over all heads at once, and nothing of size T*P*D is ever built. RoPE moves likewise: rotating
-pseudo-key p' forward by p' is rotating the query back by p'.
+Pseudo-keys and pseudo-values are linear in the cached heads, so the T cached tokens need not be mixed. Instead alpha_k
+is applied to the query and alpha_v to the output, which are one token long. Two matrix products over all heads read the
+cache, one for the keys and one for the values; nothing of size T*P*D is built. RoPE of pseudo-keys is applied to the
+query too: rotating pseudo-key p' by +p' gives the same scores as rotating the query by -p'.
 """
 
 import torch
@@ -16,15 +16,15 @@ from iha.ops.rotary import rotate_by_full
 
 def decode_interleaved(
     q: Tensor,  # (B, 1, H, D), the new token, rotated to its token's position
-    k: Tensor,  # (B, G, T, D), un-mixed and rotated, the new token among them
+    k: Tensor,  # (B, G, T, D), un-mixed and rotated, including the new token
     v: Tensor,  # (B, G, T, D), un-mixed
     alpha_q: Tensor,  # (H, H, P), indexed [source head, head, pseudo-head]
     alpha_k: Tensor,  # (G, G, P)
     alpha_v: Tensor,  # (G, G, P)
     collapse: Tensor,  # (H, P) or (H, H*P)
     *,
-    bias: Tensor | None = None,  # (1 or B, H*P*P, T), as of `decoding_bias`; everything is visible when None
-    rotary: tuple[Tensor, Tensor] | None = None,  # full, (P, P, 1, D) each: of p - p' for query p and key p'
+    bias: Tensor | None = None,  # (1 or B, H*P*P, T), from `decoding_bias`; everything is visible when None
+    rotary: tuple[Tensor, Tensor] | None = None,  # full cos and sin, (P, P, 1, D) each: rotation by p - p' at [p, p']
 ) -> Tensor:  # (B, 1, H, D)
     B, G, T, D = k.shape
     H, P = q.shape[2], alpha_q.shape[2]
@@ -39,7 +39,7 @@ def decode_interleaved(
 
     per_head = collapse.shape == (H, P)
     if per_head:
-        weights = collapse[:, None, :] @ weights  # (B, H, 1, P*T): R acts on outputs, so on weights just as well
+        weights = collapse[:, None, :] @ weights  # (B, H, 1, P*T): R is linear, so it may act on weights
     rows = weights.shape[2]  # 1 or P
     out = _weighted(weights.view(B, H * rows * P, T), v)  # (B, H*rows*P', M, D)
     value = alpha_v.permute(1, 2, 0).reshape(G, 1, 1, 1, P * G)
@@ -50,8 +50,8 @@ def decode_interleaved(
 
 
 def _scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-    """q (B, X, G, D) with k (B, G, T, D), summed over both heads and features, and the bias: (B, X, T)."""
-    if _token_after_token(k):  # all heads of a token are one row: one product
+    """Dot products of q (B, X, G, D) and k (B, G, T, D) over heads and features, plus the bias: (B, X, T)."""
+    if _token_after_token(k):  # the heads of a token are adjacent in memory: one product
         rows, keys = q.flatten(2), k.transpose(1, 2).flatten(2).mT
         return torch.bmm(rows, keys) if bias is None else torch.baddbmm(bias.to(q.dtype), rows, keys)
     scores = (q.transpose(1, 2) @ k.mT).sum(dim=1)
@@ -59,14 +59,14 @@ def _scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _weighted(weights: Tensor, v: Tensor) -> Tensor:
-    """weights (B, X, T) with v (B, G, T, D): (B, X, G, D)."""
+    """Sums of v (B, G, T, D) over T, weighted by weights (B, X, T): (B, X, G, D)."""
     if _token_after_token(v):
         return torch.bmm(weights, v.transpose(1, 2).flatten(2)).unflatten(2, (v.shape[1], v.shape[3]))
     return (weights[:, None] @ v).transpose(1, 2)
 
 
 def _token_after_token(x: Tensor) -> bool:
-    """Whether x (B, G, T, D) is (B, T, G, D) in memory, as our own caches keep it; `transformers`' are head by head."""
+    """Whether x (B, G, T, D) is (B, T, G, D) in memory, as in our caches. Those of `transformers` are (B, G, T, D)."""
     return x.stride(1) == x.shape[3] and x.stride(3) == 1 and x.shape[1] > 1
 
 
@@ -74,9 +74,9 @@ def decode_multihead(
     q: Tensor,  # (B, 1, H, D), the new token
     k: Tensor,  # (B, G, T, D)
     v: Tensor,  # (B, G, T, D)
-    bias: Tensor | None = None,  # (1 or B, H, T), as of `decoding_bias`
+    bias: Tensor | None = None,  # (1 or B, H, T), from `decoding_bias`
 ) -> Tensor:  # (B, 1, H, D)
-    """Multi-head attention of one new token: two products, where SDPA on CPU packs all keys for a single row."""
+    """Multi-head attention of one new token by two products. SDPA on CPU would repack all keys for a single row."""
     B, _, H, D = q.shape
     G = k.shape[1]
     q = q.mul(D**-0.5).view(B, G, H // G, D)
@@ -87,7 +87,7 @@ def decode_multihead(
 
 
 def visible_to_newest(
-    masking: Masking,  # its tensors (B, T): of the tokens in the buffer
+    masking: Masking,  # its tensors are (B, T), for the tokens in the buffer
     newest: int | Tensor,  # token index of the query
     first: int | Tensor,  # token index of the first cached token
     tokens: int,  # T
@@ -95,8 +95,8 @@ def visible_to_newest(
 ) -> Tensor:  # (1 or B, P, P, T) bool: query p, key p' of token t
     """What the newest token sees in a buffer of T tokens.
 
-    The buffer may hold tokens that are yet to come (a static cache). Token indices may be tensors, so that compiled
-    code does not depend on them.
+    The buffer may have room for later tokens (a static cache). Token indices may be tensors, so that compiled code
+    is not specialised to their values.
     """
     P = masking.visibility.num_pseudo_heads
     p = torch.arange(P, device=device)
@@ -112,6 +112,6 @@ def visible_to_newest(
 
 
 def decoding_bias(visible: Tensor, num_heads: int, dtype: torch.dtype) -> Tensor:
-    """`visible_to_newest` as the two decoding steps take it, (1 or B, H*P*P, T)."""
+    """The mask of `visible_to_newest` as a bias for the two decoding functions, (1 or B, H*P*P, T)."""
     bias = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
     return bias.flatten(1, 2).repeat(1, num_heads, 1)

@@ -1,13 +1,14 @@
 """Differential attention (Ye et al. 2024, arXiv 2410.05258), in the form of Microsoft's flash implementation.
 
-Heads 2p and 2p + 1 are a pair with one value head of width 2D between them:
+Heads 2p and 2p + 1 form a pair, which shares one value head of width 2D:
 
     A[h]   = softmax over the visible keys of q[h] k[h]ᵀ / √D
     out[p] = (1 - lambda_init) · RMSNorm((A[2p] - lambda · A[2p+1]) v[p])
 
-The difference of two maps applied to v is the difference of two attentions: two calls of a fused kernel, and no map in
-memory. Values are twice as wide as keys, which few kernels take, so q and k are filled up with zeros to 2D: exact, and
-as many FLOPs as the usual way out (split v, attend four times), with half the exponentials.
+The difference of two attention maps applied to v is the difference of two attention outputs. So two calls of a fused
+kernel suffice, and no map is in memory. Values are twice as wide as keys, which few kernels support, so q and k are
+padded with zeros to 2D. This is exact. It takes as many FLOPs as the usual workaround (split v, attend four times) and
+half the exponentials.
 """
 
 import math
@@ -24,14 +25,14 @@ from iha.ops.visibility import Causality
 
 
 def lambda_init_at(depth: int) -> float:
-    """0.8 - 0.6·exp(-0.3·depth) for the layer's index, counted from 0: from 0.2 in the first layer up to 0.8."""
+    """0.8 - 0.6·exp(-0.3·depth), depth being the layer's index from 0: 0.2 in the first layer, rising to 0.8."""
     if depth < 0:
         raise ValueError(f"depth must be a layer index from 0, got {depth}")
     return 0.8 - 0.6 * math.exp(-0.3 * depth)
 
 
 def lambda_from(q1: Tensor, k1: Tensor, q2: Tensor, k2: Tensor, lambda_init: float) -> Tensor:
-    """lambda = exp(q1·k1) - exp(q2·k2) + lambda_init, in float32 at least; four learned vectors (D,), one number."""
+    """The scalar lambda = exp(q1·k1) - exp(q2·k2) + lambda_init of four learned vectors (D,), in at least float32."""
     q1, k1, q2, k2 = (t.to(wide(t.dtype)) for t in (q1, k1, q2, k2))
     return (q1 * k1).sum().exp() - (q2 * k2).sum().exp() + lambda_init
 
@@ -40,7 +41,7 @@ def differential_attention(
     q: Tensor,  # (B, Nq, H, D), the last Nq of the N tokens; heads 2p and 2p + 1 are a pair
     k: Tensor,  # (B, N, G, D), paired likewise
     v: Tensor,  # (B, N, G/2, 2D)
-    lambda_: Tensor,  # a number
+    lambda_: Tensor,  # scalar
     norm_weight: Tensor,  # (2D,), the same for every pair
     *,
     lambda_init: float,
@@ -86,7 +87,7 @@ def differential_attention_reference(
     scale: float | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """The definition: the difference of two maps in memory, then the norm."""
+    """The definition: the difference of two attention maps, both in memory, applied to v, then the norm."""
     _check_pairs(q, k, v, norm_weight)
     masking = Masking.of(causal, window, key_padding_mask, document_ids)
     factor, q, (k, v) = inputs.prepare(
@@ -108,7 +109,7 @@ def differential_attention_reference(
 def normalised_difference(
     first: Tensor, second: Tensor, lambda_: Tensor, norm_weight: Tensor, lambda_init: float, eps: float = 1e-5
 ) -> Tensor:
-    """RMSNorm(first - lambda · second) · (1 - lambda_init), of the two outputs of every pair, (B, Nq, H/2, 2D)."""
+    """RMSNorm(first - lambda · second) · (1 - lambda_init) for the two outputs of every pair, (B, Nq, H/2, 2D) each."""
     dtype = wide(first.dtype)
     out = first.to(dtype) - lambda_.to(dtype) * second.to(dtype)
     out = F.rms_norm(out, out.shape[-1:], norm_weight.to(dtype), eps)

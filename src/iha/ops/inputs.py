@@ -1,6 +1,6 @@
-"""What the mechanisms share before they differ: checks, padding, RoPE and grouped heads.
+"""The first steps that all mechanisms share: checks, padding, RoPE and grouped heads.
 
-Everywhere q is (B, Nq, H, D), the last Nq of N tokens, and keys and values are (B, N, G, ...) with G dividing H.
+Throughout, q is (B, Nq, H, D) and holds the last Nq of the N tokens. Keys and values are (B, N, G, ...); G divides H.
 """
 
 import torch
@@ -21,7 +21,7 @@ def check(
     scale: float | None,
     backend: str,
 ) -> None:
-    """Raise ValueError, naming the value, for anything that the mechanisms cannot take."""
+    """Raise a ValueError that names the offending value if the mechanisms cannot take these arguments."""
     first = next(iter(keys.values()))
     for name, tensor in {"q": q, **keys}.items():
         if tensor.dim() != 4:
@@ -43,14 +43,14 @@ def check(
 def prepare(
     q: Tensor,
     keys: dict[str, Tensor],
-    rotated: tuple[str, ...],  # which of the keys RoPE rotates, with q
+    rotated: tuple[str, ...],  # names of the tensors in `keys` that RoPE rotates, besides q
     masking: Masking,
     *,
     rope_theta: float | None,
     scale: float | None,
     backend: str = "auto",
 ) -> tuple[float, Tensor, list[Tensor]]:
-    """Check, then the scale, q and the keys in their order: zero where a token is padding, rotated by RoPE if any."""
+    """Check the arguments; return the scale, q and the keys in order, zeroed at padding and rotated by RoPE."""
     q, *cast = as_autocast(q, *keys.values())
     keys = dict(zip(keys, cast, strict=True))
     check(q, keys, masking, rope_theta=rope_theta, scale=scale, backend=backend)
@@ -67,7 +67,7 @@ def check_chunk(chunk: int | None) -> None:
 
 
 def zero_padding(key_padding_mask: Tensor | None, q: Tensor, *keys: Tensor) -> tuple[Tensor, ...]:
-    """q and the keys with zeros at padded tokens: a mask alone would not stop NaN, for 0 * NaN is NaN."""
+    """q and the keys with zeros at padded tokens. A mask alone would not stop NaN, because 0 * NaN is NaN."""
     if key_padding_mask is None:
         return q, *keys
     padding = ~key_padding_mask[:, :, None, None]  # (B, N, 1, 1)
@@ -76,7 +76,7 @@ def zero_padding(key_padding_mask: Tensor | None, q: Tensor, *keys: Tensor) -> t
 
 
 def rotate_tokens(rope_theta: float | None, q: Tensor, *keys: Tensor) -> tuple[Tensor, ...]:
-    """RoPE at token positions, counted from the first key; unchanged when there is none."""
+    """Apply RoPE at token positions, counted from the first key. Without a rope_theta, return the tensors unchanged."""
     if rope_theta is None:
         return q, *keys
     positions = torch.arange(keys[0].shape[1], device=q.device)  # (N,)
@@ -84,7 +84,7 @@ def rotate_tokens(rope_theta: float | None, q: Tensor, *keys: Tensor) -> tuple[T
 
 
 def repeat_heads(x: Tensor, num_heads: int) -> Tensor:
-    """(B, N, G, D) to (B, N, H, D): query head h reads key/value head h*G // H."""
+    """Repeat KV heads, (B, N, G, D) to (B, N, H, D): query head h reads KV head h*G // H."""
     G = x.shape[2]
     return x if num_heads == G else x.repeat_interleave(num_heads // G, dim=2)
 

@@ -1,4 +1,4 @@
-"""Interleaved head attention: mix → interleave → rotate → attend → collapse, the one way through for every user."""
+"""Interleaved head attention: mix → interleave → rotate → attend → collapse. Layers and models call this function."""
 
 import torch
 from torch import Tensor
@@ -45,19 +45,19 @@ def interleaved_head_attention(
             hold only the last Nq <= N tokens (decoding, chunked prefill): its first row is then token N - Nq.
         alpha_q, alpha_k, alpha_v: the mixing weights of the P pseudo-heads.
         collapse: R, per head (H, P) as in Algorithm 1 or over all heads (H, H*P) as in Definition 3.
-        causal: "virtual", i sees j <= i (Algorithm 1); "token", it sees all pseudo-heads of its own and earlier
-            tokens; None, it sees everything.
-        window: sliding window in tokens, itself included: under "virtual" i - j < window*P, under "token"
-            token(i) - token(j) < window, under None abs(token(i) - token(j)) < window.
+        causal: which keys j query i sees. "virtual": j <= i (Algorithm 1). "token": all pseudo-heads of its own and
+            earlier tokens. None: all keys.
+        window: sliding window in tokens, including the query's own. With causal="virtual": i - j < window*P. With
+            "token": token(i) - token(j) < window. With None: abs(token(i) - token(j)) < window.
         rope_theta: base of RoPE (half-split convention); no RoPE when None.
         rope_positions: "virtual", position i; "token", position n.
-        pseudo_rotary: for callers who keep rotary tables and rotated keys (models, decoding), instead of rope_theta: q
-            and k come rotated to position n*P, and pseudo-head p is rotated further by row p of this table.
-        key_padding_mask: False marks padding, anywhere. A padded token is neither seen nor sees: its output row is
-            zero, and its contents (even NaN) reach no other output and no gradient.
-        document_ids: attention stays inside tokens of equal id (packed documents).
-        scale: of the scores; 1/sqrt(D) when None.
-        backend: "auto" chooses; a named one that cannot do what is asked raises ValueError and says why.
+        pseudo_rotary: replaces rope_theta for callers that keep rotary tables and rotated keys (models, decoding). q
+            and k are then already rotated to position n*P; pseudo-head p is rotated further by row p of this table.
+        key_padding_mask: False marks padding, at any position. A padded token attends to nothing and is not attended
+            to. Its output row is zero, and its contents (even NaN) reach no other output and no gradient.
+        document_ids: tokens attend only to tokens with the same id (packed documents).
+        scale: factor on the scores; 1/sqrt(D) when None.
+        backend: "auto" chooses one. A named backend that cannot run the call raises a ValueError with the reason.
     """
     q, k, v, alpha_q, alpha_k, alpha_v, collapse = as_autocast(q, k, v, alpha_q, alpha_k, alpha_v, collapse)
     check_tensors(q, k, v, alpha_q, alpha_k, alpha_v, collapse)
@@ -77,8 +77,8 @@ def interleaved_head_attention(
 
     q, k, v = zero_padding(key_padding_mask, q, k, v)
     if rope_theta is not None:
-        # RoPE rotates features, mixing combines heads: they commute. So heads are rotated to position n*P (or n) before
-        # there are P times as many, and of virtual positions only p is left to pseudo-head p.
+        # RoPE acts on features and mixing on heads, so they commute. The H heads are rotated to position n*P (or n)
+        # before mixing makes P times as many. With virtual positions, pseudo-head p then only needs a rotation by p.
         stride = P if rope_positions == "virtual" else 1
         positions = stride * torch.arange(N, device=q.device)
         q, k = rotate(q, positions[N - Nq :], rope_theta), rotate(k, positions, rope_theta)

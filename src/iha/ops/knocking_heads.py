@@ -5,8 +5,8 @@ After the head-specific projections and before RoPE and attention, every head's 
     linear:  x̃[h] = x[h] T                                     for queries, keys and values, T (D, D)
     mlp:     ṽ[h] = 2 · (v[h] up ⊙ sigmoid(v[h] gate)) down     for values only, three matrices (D, D)
 
-and attention follows as usual. The heads are not mixed with each other; they meet in the shared matrix, which learns
-from all of them. T, up and down start as the identity and gate as zero, so that at step 0 nothing is changed.
+and attention follows as usual. The heads are not mixed with each other. They interact only through the shared matrix,
+which is trained by all of them. T, up and down start as the identity and gate as zero: at step 0 nothing changes.
 """
 
 from torch import Tensor
@@ -15,13 +15,13 @@ from iha.ops.precision import wide
 
 
 def knock_linear(x: Tensor, projection: Tensor) -> Tensor:
-    """x (B, N, H, D) by the shared projection (D, D)."""
+    """Apply the shared projection (D, D) to every head of x (B, N, H, D)."""
     _check(x, projection=projection)
     return x @ projection
 
 
 def knock_mlp(x: Tensor, up: Tensor, gate: Tensor, down: Tensor) -> Tensor:
-    """x (B, N, H, D) through the shared gated MLP, each matrix (D, D)."""
+    """Apply the shared gated MLP to every head of x (B, N, H, D); each matrix is (D, D)."""
     _check(x, up=up, gate=gate, down=down)
     opened = 2 * (x @ gate).to(wide(x.dtype)).sigmoid()  # 1 where the gate is zero
     return ((x @ up) * opened).to(x.dtype) @ down

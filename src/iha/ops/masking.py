@@ -1,4 +1,4 @@
-"""What is seen, as one value: the visibility rule with the padding and the documents of every sequence."""
+"""Which keys a query sees, as one value: the visibility rule plus the padding and documents of every sequence."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,13 +8,13 @@ from torch import Tensor
 
 from iha.ops.visibility import Causality, Visibility
 
-# What an operator of torch.library can take of a Masking: causal, window, P, key_padding_mask, document_ids.
+# A Masking as arguments of a torch.library operator: causal, window, P, key_padding_mask, document_ids.
 Packed = tuple[str | None, int | None, int, Tensor | None, Tensor | None]
 
 
-@dataclass(frozen=True, eq=False)  # tensors have no single truth value to compare by
+@dataclass(frozen=True, eq=False)  # comparing tensors with == does not give one bool
 class Masking:
-    """Which virtual keys a virtual query sees. The tensors count tokens, not virtual tokens."""
+    """Which virtual keys a virtual query sees. The tensors have one entry per token, not per virtual token."""
 
     visibility: Visibility
     key_padding_mask: Tensor | None = None  # (B, N) bool, True = a real token
@@ -34,7 +34,7 @@ class Masking:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """The four keyword arguments by which every mechanism takes a masking."""
+        """The masking as the four keyword arguments of every mechanism."""
         return {
             "causal": self.visibility.causal, "window": self.visibility.window,
             "key_padding_mask": self.key_padding_mask, "document_ids": self.document_ids,
@@ -42,7 +42,7 @@ class Masking:
 
     @property
     def per_sequence(self) -> bool:
-        """Whether the sequences of a batch differ in what they see."""
+        """Whether the mask may differ between the sequences of a batch."""
         return self.key_padding_mask is not None or self.document_ids is not None
 
     def ruled_by(self, visibility: Visibility) -> "Masking":
@@ -52,8 +52,8 @@ class Masking:
     def tile(self, queries: tuple[int, int], keys: tuple[int, int], device: torch.device) -> Tensor:
         """The mask of the query tokens [from, to) and the key tokens [from, to): (1 or B, queries*P, keys*P) bool.
 
-        A padded token sees itself only. Its key and value are zeroed by the caller, so its output is zero, and no
-        softmax ever meets an empty row.
+        A padded token sees only itself, so that no softmax row is empty. The caller zeroes its key and value, so its
+        output is zero.
         """
         P = self.visibility.num_pseudo_heads
         i = torch.arange(queries[0] * P, queries[1] * P, device=device)[:, None]  # (queries*P, 1)
@@ -70,7 +70,7 @@ class Masking:
         return (visible & together) | (i == j)
 
     def pack(self) -> Packed:
-        """In plain types, for operators of torch.library."""
+        """The fields as plain types, for torch.library operators."""
         rule = self.visibility
         return rule.causal, rule.window, rule.num_pseudo_heads, self.key_padding_mask, self.document_ids
 

@@ -1,7 +1,7 @@
 """Mixing over the head axis: Step 2 (pseudo-heads, alpha) and Step 5 (collapse, R) of Algorithm 1.
 
-Both are one small matrix applied to the heads of every token. With its rows in (p, h) order, alpha @ x[n] *is* the P
-consecutive virtual tokens of token n: the interleaving of Step 3 costs no transpose and no copy.
+Both apply one small matrix to the heads of every token. With the rows of alpha in (p, h) order, alpha @ x[n] already
+is the P consecutive virtual tokens of token n. The interleaving of Step 3 therefore needs no transpose and no copy.
 """
 
 import torch
@@ -11,13 +11,13 @@ from iha.ops.rotary import rotate_by
 
 
 def mixing_rows(alpha: Tensor) -> Tensor:
-    """alpha (M, H, P) as the matrix (P*H, M) that makes pseudo-heads of heads."""
+    """alpha (M, H, P) as the matrix (P*H, M) that maps heads to pseudo-heads."""
     M, H, P = alpha.shape
     return alpha.permute(2, 1, 0).reshape(P * H, M)
 
 
 def collapse_rows(collapse: Tensor, num_pseudo_heads: int) -> Tensor:
-    """R, (H, P) or (H, H*P), as the matrix (H, P*H) that makes heads of pseudo-heads."""
+    """R, (H, P) or (H, H*P), as the matrix (H, P*H) that maps pseudo-heads to heads."""
     H, P = collapse.shape[0], num_pseudo_heads
     if collapse.shape == (H, H * P):
         return collapse.view(H, H, P).transpose(1, 2).reshape(H, P * H)  # [h, (p, h')]
@@ -43,8 +43,8 @@ def collapse_pseudo_heads(x: Tensor, collapse: Tensor, num_pseudo_heads: int) ->
 def combine_heads(rows: Tensor, x: Tensor) -> Tensor:
     """rows (A, M) @ x (B, N, M, D) -> (B, N, A, D), one small product per token.
 
-    An explicit bmm with `rows` repeated by a zero stride: with its backward 1.6 to 6 times faster on CPU than matmul's
-    own broadcasting or einsum (benchmarks/mixing.py, docs/lab-notes.md).
+    An explicit bmm with `rows` repeated by a zero stride. Forward and backward together are 1.6 to 6 times faster on
+    CPU than matmul's own broadcasting or einsum (benchmarks/mixing.py, docs/lab-notes.md).
     """
     B, N, M, D = x.shape
     out = torch.bmm(rows.expand(B * N, *rows.shape), x.reshape(B * N, M, D))

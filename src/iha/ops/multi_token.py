@@ -6,11 +6,11 @@
     U[g]   = Σ_h W[h] head_kernel[group, h, g]                        heads of a group of ch
     out    = U v, then a norm per head with (1 - lambda_init)
 
-Masking twice is what keeps it causal: with 0 before the convolution, so that no invisible logit flows into a visible
-one, and with -inf after it. Rows of other documents are also left out of the sum over a: their own logits are visible
-to *them*, and would leak into the first cq - 1 rows of the next document. (Rows of padding are zeros.)
+Masking twice keeps it causal. Masked logits are 0 before the convolution, so that they do not enter visible ones, and
+-inf after it. The sum over a also leaves out rows of other documents. Their logits are visible within their own
+document, and would leak into the first cq - 1 rows of the next one. Rows of padding are zero.
 
-The fast form goes by blocks of queries with a halo of cq - 1 rows: memory O(N · chunk), forward and backward.
+The fast form works in blocks of queries with a halo of cq - 1 rows: memory O(N · chunk), forward and backward.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from iha.ops.visibility import Causality
 
 
 def multi_token_attention(
-    q: Tensor,  # (B, N, H, D); all tokens, for a row needs the queries before it
+    q: Tensor,  # (B, N, H, D); all tokens, because a row needs the queries before it
     k: Tensor,  # (B, N, G, D)
     v: Tensor,  # (B, N, G, D)
     key_query_kernel: Tensor,  # (H, cq, ck), [head, rows back, key from left to right]
@@ -39,7 +39,7 @@ def multi_token_attention(
     key_padding_mask: Tensor | None = None,  # (B, N) bool, True = a real token
     document_ids: Tensor | None = None,  # (B, N) int
     scale: float | None = None,
-    chunk: int | None = None,  # queries in a block; None bounds a block's logits to 16 MiB
+    chunk: int | None = None,  # queries per block; None limits a block's logits to 16 MiB
 ) -> Tensor:  # (B, N, H, D), before the norm
     """Multi-token attention in blocks of queries."""
     _check_kernels(q, k, key_query_kernel, head_kernel)
@@ -59,7 +59,7 @@ def _rows(rows: Rows, q: Tensor, keys: Sequence[Tensor], kernels: Sequence[Tenso
     k, v = (inputs.repeat_heads(t, H).transpose(1, 2) for t in keys)  # (B, H, keys, D)
     hidden = ~rows.visible[:, None]  # (1 or B, 1, halo + queries, keys)
     logits = (scale * (q.transpose(1, 2) @ k.mT)).to(wide(q.dtype)).masked_fill(hidden, 0)
-    # Zeros stand for rows before the first and keys beyond the last.
+    # Pad with zeros: rows before the first token, keys before the first and after the last.
     logits = F.pad(logits, ((ck - 1) // 2, ck // 2, cq - 1 - rows.halo, 0))
     kernel, heads = (t.to(logits.dtype) for t in kernels)
     count = rows.queries[1] - rows.queries[0] - rows.halo
@@ -90,7 +90,7 @@ def multi_token_attention_reference(
     document_ids: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
-    """The definition: every tap of the kernel a shifted copy of the masked logits."""
+    """The definition: every tap of the kernel multiplies a shifted copy of the masked logits."""
     _check_kernels(q, k, key_query_kernel, head_kernel)
     masking = Masking.of(causal, window, key_padding_mask, document_ids)
     factor, q, (k, v) = inputs.prepare(
@@ -119,20 +119,20 @@ def multi_token_attention_reference(
 
 
 def group_norm(x: Tensor, weight: Tensor, lambda_init: float, eps: float = 1e-5) -> Tensor:
-    """RMS norm of each head x (B, N, H, D), then (1 - lambda_init): the depth scaling of differential attention."""
+    """RMS norm per head of x (B, N, H, D), times (1 - lambda_init), the depth scaling of differential attention."""
     dtype = wide(x.dtype)
     return ((1 - lambda_init) * F.rms_norm(x.to(dtype), x.shape[-1:], weight.to(dtype), eps)).to(x.dtype)
 
 
 def _mix_groups(weights: Tensor, head_kernel: Tensor) -> Tensor:
-    """weights (B, H, queries, keys), mixed inside groups of ch heads."""
+    """Mix weights (B, H, queries, keys) within groups of ch heads."""
     groups, ch, _ = head_kernel.shape
     grouped = weights.flatten(2).unflatten(1, (groups, ch))  # (B, H/ch, ch, queries*keys)
     return (head_kernel.mT @ grouped).flatten(1, 2).unflatten(2, weights.shape[2:])
 
 
 def _same_document(start: int, stop: int, back: int, document_ids: Tensor) -> Tensor:
-    """(B, stop - start) bool: is the token `back` before each of these of the same document?"""
+    """For tokens start to stop, whether the token `back` before is in the same document: (B, stop - start) bool."""
     token = torch.arange(start, stop, device=document_ids.device)
     # Rows before the first token are zeros, so the answer for them does not matter.
     return document_ids[:, (token - back).clamp(0)] == document_ids[:, token]

@@ -1,6 +1,6 @@
 """Multi-head attention with grouped (GQA) or single (MQA) key/value heads, global or sliding window: the baseline.
 
-Its reference is `iha.ops.reference` with one pseudo-head and nothing to mix.
+Its reference is `iha.ops.reference` with one pseudo-head and identity mixing.
 """
 
 from torch import Tensor
@@ -24,7 +24,7 @@ def multihead_attention(
     scale: float | None = None,
     backend: str = "auto",
 ) -> Tensor:  # (B, Nq, H, D)
-    """softmax(q kᵀ · scale) v per head (Vaswani et al. 2017); the arguments of `iha.interleaved_head_attention`."""
+    """softmax(q kᵀ · scale) v per head (Vaswani et al. 2017). Arguments as in `iha.interleaved_head_attention`."""
     masking = Masking.of(causal, window, key_padding_mask, document_ids)
     factor, q, (k, v) = inputs.prepare(
         q, {"k": k, "v": v}, ("k",), masking, rope_theta=rope_theta, scale=scale, backend=backend,

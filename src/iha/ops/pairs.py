@@ -1,7 +1,7 @@
-"""How many (query, key) pairs a visibility rule lets through, in exact integers: the unit of attention's cost.
+"""How many (query, key) pairs are visible under a rule, in exact integers: the unit of attention's cost.
 
-Under every rule a virtual query sees an interval of virtual keys, so two bounds say all: they give the pairs that
-are needed, the tiles that a kernel touches, and what a cache must keep.
+Under every rule a virtual query sees an interval of virtual keys, so two bounds describe it. The bounds give the number
+of visible pairs, the tiles that a kernel computes, and the tokens that a cache must keep.
 """
 
 from fractions import Fraction
@@ -14,7 +14,7 @@ CONVENTIONS: tuple[str, ...] = get_args(Convention)
 
 
 def bounds(rule: Visibility, i: int) -> tuple[int, int | None]:
-    """The first virtual key that virtual query i sees, and the one after the last; None: to the end."""
+    """The interval [first, end) of virtual keys that virtual query i sees; an end of None means all later keys."""
     P, W = rule.num_pseudo_heads, rule.window
     n = i // P
     if rule.causal == "virtual":
@@ -33,7 +33,7 @@ def seen_by(rule: Visibility, i: int, num_tokens: int) -> int:
 
 
 def visible(rule: Visibility, num_tokens: int, order: int = 1) -> int:
-    """Σ over virtual queries of c^order, c being how many virtual keys the query sees.
+    """Σ over virtual queries of c^order, where c is the number of virtual keys that the query sees.
 
     Order 1 counts the pairs of ordinary attention; order 2 the triples of attention to pairs of keys.
     """
@@ -50,12 +50,12 @@ def visible(rule: Visibility, num_tokens: int, order: int = 1) -> int:
 
 
 def counted(rule: Visibility, num_tokens: int, order: int = 1, convention: str = "exact") -> Fraction:
-    """The same sum, as someone would estimate it.
+    """The sum of `visible`, under one of three counting conventions.
 
-    - "paper" (appendix C): a global layer counts in full, N² pairs, as if nothing were masked; a window counts N·W.
-    - "causal": a causal global layer counts half, N²/2; a window still N·W, its corner at the start not cut off. What
-      FLOP matching means if both sides are counted alike (E11).
-    - "exact": `visible`, every pair that the mask lets through and no other.
+    - "paper" (appendix C): a global layer counts N² pairs, as if nothing were masked; a window counts N·W.
+    - "causal": a causal global layer counts N²/2. A window still counts N·W, although the first W tokens see fewer
+      keys. FLOP matching means this if both sides are to be counted in the same way (E11).
+    - "exact": `visible`, exactly the pairs that the mask allows.
     """
     if convention not in CONVENTIONS:
         raise ValueError(f"convention must be one of {CONVENTIONS}, got {convention!r}")
@@ -71,9 +71,9 @@ def counted(rule: Visibility, num_tokens: int, order: int = 1, convention: str =
 
 
 def touched(rule: Visibility, num_tokens: int, tile: tuple[int, int] = (128, 128)) -> int:
-    """The pairs in all tiles (virtual queries x virtual keys) that hold a visible one: what a flash kernel executes.
+    """The pairs in all tiles (virtual queries x virtual keys) with a visible pair: what a flash kernel executes.
 
-    The defaults are the usual order of size on GPUs; a kernel chooses its own by head width and hardware.
+    The default tile size is typical of GPUs; a real kernel chooses it by head width and hardware.
     """
     rule = _checked(rule, num_tokens)
     rows, keys = tile
@@ -90,16 +90,16 @@ def touched(rule: Visibility, num_tokens: int, tile: tuple[int, int] = (128, 128
 
 
 def kept(rule: Visibility, num_tokens: int) -> tuple[int, int]:
-    """(tokens, virtual keys) among the N seen that the next token can still look at: what a cache must keep."""
+    """How many of the N past tokens, and of their virtual keys, the next token can see: what a cache must keep."""
     if num_tokens < 1:
         raise ValueError(f"num_tokens must be at least 1, got {num_tokens}")
     P = rule.num_pseudo_heads
-    first, _ = bounds(rule, num_tokens * P)  # of the next token's first pseudo-query
+    first, _ = bounds(rule, num_tokens * P)  # for the first pseudo-query of the next token
     return num_tokens - first // P, num_tokens * P - first
 
 
 def _staircase(rows: int, reach: int, order: int) -> int:
-    """Σ over rows i = 1, 2, … of min(i, reach)^order: steps up to the reach, then level."""
+    """Σ over i = 1 … rows of min(i, reach)^order: rising up to the reach, then constant."""
     reach = min(rows, reach)
     steps = reach * (reach + 1) // 2 if order == 1 else reach * (reach + 1) * (2 * reach + 1) // 6
     return steps + (rows - reach) * reach**order

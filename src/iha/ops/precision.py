@@ -1,11 +1,11 @@
-"""The precision of a computation: autocast's dtype for the inputs, float32 at least for sums and softmax."""
+"""The precision of a computation: autocast's dtype for the inputs, at least float32 for sums and softmax."""
 
 import torch
 from torch import Tensor
 
 
 def as_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors in autocast's dtype where it is on, as torch's own attention would take them; float64 stays."""
+    """Cast to autocast's dtype if autocast is enabled, as torch does for its own attention; float64 stays float64."""
     device = tensors[0].device.type
     if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
         return tensors
@@ -14,5 +14,5 @@ def as_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """The precision of softmax and of sums over tiles: float32 at least."""
+    """The precision of softmax and of sums over tiles: at least float32."""
     return torch.promote_types(dtype, torch.float32)

@@ -1,8 +1,8 @@
 """The paper, line by line: the oracle that every fast path is tested against.
 
-Written to be read beside Algorithm 1 (Section 4) and Definition 3 of arXiv 2602.21371, never to be fast:
-it materialises the (N·P)×(N·P) scores of every head. It runs in whatever precision its inputs have, so
-float64 inputs give a float64 oracle.
+Written to be compared with Algorithm 1 (Section 4) and Definition 3 of arXiv 2602.21371, not to be fast:
+it materialises the (N·P)×(N·P) scores of every head. It computes in the precision of its inputs, so float64
+inputs give a float64 oracle.
 
 Names: B batch, N tokens, Nq query tokens, H heads, G key/value heads, P pseudo-heads, D head width, Dv value width.
 """
@@ -35,13 +35,13 @@ def interleaved_head_attention(
 ) -> Tensor:
     """Interleaved head attention by its definition; see `iha.interleaved_head_attention` for the arguments.
 
-    `score` is the map from scaled dot products to attention weights: "softmax"; "linear", no softmax at all
+    `score` is the map from scaled dot products to attention weights: "softmax"; "linear", the identity
     (polynomial filters, Theorems 1 and 3); "hard", softmax at temperature 0 with ties averaged (CPM-3, Theorem 4).
     """
     Nq, N, H, G, P = q.shape[1], k.shape[1], q.shape[2], k.shape[2], alpha_q.shape[-1]
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if key_padding_mask is not None:
-        # What stands at a padded position must not matter, not even NaN (0 * NaN is NaN, so a mask is not enough).
+        # The contents of padded positions must have no effect, not even NaN. (0 * NaN is NaN, so a mask is not enough.)
         k, v = (t.masked_fill(~key_padding_mask[:, :, None, None], 0) for t in (k, v))
         q = q.masked_fill(~key_padding_mask[:, N - Nq :, None, None], 0)
 
@@ -113,7 +113,7 @@ def _weights(scores: Tensor, visible: Tensor, score: Score) -> Tensor:
     scores = scores.masked_fill(~visible & sees_something, -torch.inf)
     if score == "hard":
         ties = scores == scores.amax(dim=-1, keepdim=True)
-        # Counted in the scores' own precision: a quotient of integers would be float32 whatever the inputs are.
+        # Divide in the scores' precision: a quotient of integers would be float32 for all inputs.
         weights = ties.to(scores.dtype) / ties.sum(dim=-1, keepdim=True)
         return weights * sees_something
     return scores.softmax(dim=-1) * sees_something

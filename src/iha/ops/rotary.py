@@ -1,6 +1,6 @@
 """Rotary position embedding (RoPE), in Hugging Face's half-split convention: feature d rotates with feature d + D/2.
 
-A table is a pair (cos, sin) with D/2 columns. A *full* table has D columns: each half of a head has its own.
+A table is a pair (cos, sin) with D/2 columns. A *full* table has D columns, one per feature of a head.
 """
 
 import torch
@@ -18,7 +18,7 @@ def rotary_table(positions: Tensor, dim: int, theta: float, dtype: torch.dtype) 
 
 
 def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
-    """Rotate x (B, N, H, D) by its positions (N,) or (B, N). Computed in float32 at least, returned in x's dtype."""
+    """Rotate x (B, N, H, D) by its positions (N,) or (B, N). Computed in at least float32, returned in x's dtype."""
     return rotate_by(x, *rotary_table(positions, x.shape[-1], theta, wide(x.dtype)))
 
 
@@ -30,11 +30,14 @@ def rotate_by(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def full_table(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """A table (..., D/2) as a full one, (..., D) each, for `rotate_by_full`. Its sine is negative in the first half."""
+    """A table (..., D/2) as a full table, (..., D) each, for `rotate_by_full`. The first half of sin is negated."""
     return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
 def rotate_by_full(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """`rotate_by` with a full table that broadcasts to x (..., D): a third of the calls, and calls bound decoding."""
+    """`rotate_by` with a full table that broadcasts to x (..., D).
+
+    It makes a third as many calls. Decoding is bound by the overhead of calls.
+    """
     y = x.to(cos.dtype)
     return torch.addcmul(y * cos, y.roll(x.shape[-1] // 2, dims=-1), sin).to(x.dtype)

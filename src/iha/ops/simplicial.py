@@ -5,10 +5,10 @@ A query attends to pairs of tokens, with two sets of keys and values:
     A[i, j, k] = softmax over the visible pairs (j, k) of scale · Σ_d q[i, d] k1[j, d] k2[k, d]
     out[i]     = Σ_{j, k} A[i, j, k] (v1[j] ⊙ v2[k])
 
-Causal: j ≤ i and k ≤ i. Windows w1 and w2 bound j and k, each counted in tokens, itself included.
+Causal: j ≤ i and k ≤ i. Windows w1 and w2 limit j and k. They are counted in tokens, including the query's own.
 
-The fast form is flash attention one order up: blocks of queries against blocks of second keys, an online softmax, and a
-backward pass that computes each block again from the log-sum-exp. A block's scores are all that exists of the N³.
+The fast form is flash attention for pairs of keys: blocks of queries against blocks of second keys, an online softmax,
+and a backward pass that recomputes each block from the log-sum-exp. Of the N³ scores, one block is in memory at a time.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ Window = int | tuple[int | None, int | None] | None
 
 
 def windows_of(window: Window) -> tuple[int | None, int | None]:
-    """(w1, w2): one number counts for both sets of keys."""
+    """(w1, w2). A single number applies to both sets of keys."""
     pair = window if isinstance(window, tuple) else (window, window)
     if len(pair) != 2 or any(w is not None and w < 1 for w in pair):
         raise ValueError(f"window must be at least 1 token, a pair of such, or None; got {window!r}")
@@ -46,13 +46,13 @@ def simplicial_attention(
     v2: Tensor,  # (B, N, G, D)
     *,
     causal: Causality = "virtual",
-    window: Window = None,  # (w1, w2), or one for both
+    window: Window = None,  # (w1, w2), or one number for both
     key_padding_mask: Tensor | None = None,  # (B, N) bool, True = a real token
     document_ids: Tensor | None = None,  # (B, N) int
     scale: float | None = None,
     max_block_scores: int = _MAX_BLOCK_SCORES,
 ) -> Tensor:  # (B, Nq, H, D)
-    """2-simplicial attention with at most `max_block_scores` logits in memory (and never fewer than B·H·N)."""
+    """2-simplicial attention with at most `max_block_scores` logits in memory, or B·H·N if that is more."""
     w1, w2 = windows_of(window)
     masking = Masking.of(causal, None, key_padding_mask, document_ids)
     factor, q, keys = inputs.prepare(
@@ -105,7 +105,7 @@ def simplicial_attention_reference(
 
 @dataclass(frozen=True)
 class _Block:
-    """Queries against a stretch of second keys and all first keys in reach; slices into q, first and second keys."""
+    """A block of queries, a block of second keys and all first keys in reach, as slices, with their mask."""
 
     queries: slice
     firsts: slice
@@ -115,10 +115,10 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Plan:
-    maskings: tuple[Masking, Masking]  # of the first and of the second keys
+    maskings: tuple[Masking, Masking]  # for the first and for the second keys
     scale: float
-    chunk: int  # queries in a block
-    stretch: int  # second keys in a block
+    chunk: int  # queries per block
+    stretch: int  # second keys per block
     num_queries: int
     num_tokens: int
 
@@ -142,7 +142,7 @@ class _Plan:
             yield mine, blocks
 
     def scores(self, block: _Block, q: Tensor, k1: Tensor, k2: Tensor) -> Tensor:
-        """(B, H, queries, seconds, firsts), -inf where hidden: one matrix product, of q ⊙ k2 with k1."""
+        """Scores (B, H, queries, seconds, firsts), -inf where masked, by one matrix product of q ⊙ k2 and k1."""
         pairs = q[:, :, block.queries, None] * k2[:, :, None, block.seconds]  # (B, H, queries, seconds, D)
         scores = self.scale * _times(pairs, k1[:, :, block.firsts].mT).to(wide(q.dtype))
         return scores.masked_fill_(block.hidden, -torch.inf)
@@ -164,7 +164,7 @@ class _Simplicial(torch.autograd.Function):
                 for block in blocks:
                     scores = plan.scores(block, q, k1, k2)
                     new_top = torch.maximum(top, scores.amax(dim=(-2, -1)))
-                    # A row may see nothing of the first blocks: -inf - -inf would be NaN.
+                    # A row may see no key of the first blocks. Its maximum is then -inf, and -inf - -inf would be NaN.
                     shift = new_top.masked_fill(new_top == -torch.inf, 0)
                     weights = scores.sub_(shift[..., None, None]).exp_()
                     inner = _times(weights.to(q.dtype), v1[:, :, block.firsts]).to(dtype)  # (B, H, queries, seconds, D)
@@ -184,7 +184,7 @@ class _Simplicial(torch.autograd.Function):
         plan: _Plan = ctx.plan
         q, k1, k2, v1, v2, out, lse = ctx.saved_tensors
         dtype = wide(q.dtype)
-        # Sums over blocks in float32 at least: in bfloat16 every further block would round the sum again.
+        # Sum over blocks in at least float32: in bfloat16 every added block would round the sum again.
         dq, dk1, dk2, dv1, dv2 = (torch.zeros_like(t, dtype=dtype) for t in (q, k1, k2, v1, v2))
         delta = (grad.to(dtype) * out.to(dtype)).sum(dim=-1)  # (B, H, Nq)
         for mine, blocks in plan.rows(q.device):
@@ -195,11 +195,11 @@ class _Simplicial(torch.autograd.Function):
                 g_scores = _times(g_v2, v1[:, :, firsts].mT).to(dtype).sub_(delta[:, :, mine, None, None])
                 g_scores = g_scores.mul_(weights).mul_(plan.scale).to(q.dtype)
                 weights = weights.to(q.dtype)
-                # Of the values: out is linear in v1 and in v2.
+                # Gradients of the values: out is linear in v1 and in v2.
                 dv1[:, :, firsts] += _transposed_times(weights, g_v2)
                 inner = _times(weights, v1[:, :, firsts]).to(dtype)  # (B, H, queries, seconds, D)
                 dv2[:, :, seconds] += (inner * grad[:, :, mine, None]).sum(dim=2)
-                # Of the logits: trilinear in q, k1 and k2.
+                # Gradients through the logits, which are trilinear in q, k1 and k2.
                 dk1[:, :, firsts] += _transposed_times(g_scores, q[:, :, mine, None] * k2[:, :, None, seconds])
                 inner = _times(g_scores, k1[:, :, firsts]).to(dtype)
                 dq[:, :, mine] += (inner * k2[:, :, None, seconds]).sum(dim=3)
@@ -208,7 +208,7 @@ class _Simplicial(torch.autograd.Function):
 
 
 def _block_sizes(Nq: int, N: int, rule: Visibility, scores: int) -> tuple[int, int]:
-    """How many queries and second keys, with all first keys that the rule lets them reach, stay within `scores`."""
+    """Numbers of queries and second keys per block that, with all first keys in reach, give at most `scores` logits."""
     around = N if rule.reach_back is None else rule.reach_back + (rule.reach_ahead or 0)
     for chunk in (32, 16, 8, 4, 2):
         stretch = scores // (chunk * min(N, around + chunk))
@@ -224,7 +224,7 @@ def _reach(rule: Visibility, queries: tuple[int, int], N: int) -> tuple[int, int
 
 
 def _times(x: Tensor, y: Tensor) -> Tensor:
-    """x (B, H, a, b, c) @ y (B, H, c, d), as one product over a and b together."""
+    """x (B, H, a, b, c) @ y (B, H, c, d) = (B, H, a, b, d), as one product over a and b together."""
     return (x.flatten(2, 3) @ y).unflatten(2, x.shape[2:4])
 
 

@@ -3,13 +3,14 @@
     A[i, j, k] = softmax over the visible pairs (j, k) of scale · (q[i]·k1[j] + k1[j]·k2[k] + k2[k]·q[i])
     out[i]     = Σ_{j, k} A[i, j, k] (v1[j] ⊙ v2[k])
 
-The exponential of a sum of three is a product of three, X[i, j] Y[j, k] Z[i, k], so feature d of the sum over pairs is
-the diagonal of X diag(v1[:, d]) Y diag(v2[:, d]) Zᵀ: D + 1 products of N×N matrices (one for the normaliser) in place
-of N³ exponentials, sub-cubic with fast matrix multiplication, and O(N²) memory with any.
+The exponential of the three-term sum is a product of three factors, X[i, j] Y[j, k] Z[i, k]. So feature d of the sum
+over pairs is the diagonal of X diag(v1[:, d]) Y diag(v2[:, d]) Zᵀ. This takes D + 1 products of N×N matrices (one for
+the normaliser) in place of N³ exponentials: sub-cubic with fast matrix multiplication, and O(N²) memory in any case.
 
-Each factor is kept at most 1 by taking out maxima: of Y's row j, put back into X's column j; then of X's and of Z's row
-i, which cancel. What is lost to underflow is below N² of the smallest number; a row whose normaliser is not far above
-that (in float32 it takes logits some 40 apart) is computed by the definition instead.
+Maxima are subtracted from the exponents so that each factor is at most 1. The maximum of Y's row j is added to X's
+column j. Then the maxima of row i of X and of Z are subtracted; they cancel in the softmax. Underflow loses less than
+N² times the smallest positive number. A row whose normaliser is not far above that bound is computed by the definition
+instead. In float32 this needs logits about 40 apart.
 """
 
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ def strassen_attention(
     key_padding_mask: Tensor | None = None,  # (B, N) bool, True = a real token
     document_ids: Tensor | None = None,  # (B, N) int
     scale: float | None = None,
-    chunk: int | None = None,  # queries in a block
+    chunk: int | None = None,  # queries per block
 ) -> Tensor:  # (B, Nq, H, D)
     """Strassen attention by matrix products, in blocks of queries."""
     inputs.check_chunk(chunk)
@@ -123,7 +124,7 @@ def _by_products(
 
 
 def _row(q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor, hidden: Tensor, scale: float) -> Tensor:
-    """One query, by the definition: q (B, H, D) and the rest as above give (B, H, D)."""
+    """One query by the definition: q (B, H, D), the other tensors as in `_by_products`, to (B, H, D)."""
     x = (scale * torch.einsum("bhd,bhjd->bhj", q, k1)).masked_fill(hidden, -torch.inf)
     z = (scale * torch.einsum("bhd,bhkd->bhk", q, k2)).masked_fill(hidden, -torch.inf)
     logits = x[..., None] + z[..., None, :] + scale * (k1 @ k2.mT)  # (B, H, keys, keys)

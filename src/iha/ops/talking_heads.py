@@ -6,8 +6,8 @@
     U[f]   = Σ_g W[g] · mix_weights[g, f]            mixed weights
     out[f] = U[f] v[f]
 
-Every row needs the logits of all heads at once, so no flash kernel does it. The fast form here goes by blocks of
-queries: memory O(N · chunk) forward and backward, at the price of computing each block twice.
+Every row needs the logits of all heads at once, so no flash kernel can compute it. The fast form here works in blocks
+of queries: memory O(N · chunk) forward and backward, at the cost of computing each block twice.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def talking_heads_attention(
     key_padding_mask: Tensor | None = None,  # (B, N) bool, True = a real token
     document_ids: Tensor | None = None,  # (B, N) int
     scale: float | None = None,
-    chunk: int | None = None,  # queries in a block; None bounds a block's logits to 16 MiB
+    chunk: int | None = None,  # queries per block; None limits a block's logits to 16 MiB
 ) -> Tensor:  # (B, Nq, H, D)
     """Talking-heads attention in blocks of queries."""
     _check_mixes(q.shape[2], mix_logits, mix_weights)

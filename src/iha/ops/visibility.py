@@ -1,4 +1,4 @@
-"""Which virtual key a virtual query sees: one rule, shared by every backend.
+"""Which virtual keys a virtual query sees: one rule, shared by every backend.
 
 Virtual index i = n*P + p from 0, for token n and pseudo-head p; plain attention is the case P = 1.
 """
@@ -16,7 +16,7 @@ class Visibility:
     """Causality and window: the same for every sequence. `Masking` adds padding and documents."""
 
     causal: Causality = "virtual"
-    window: int | None = None  # in tokens, itself included
+    window: int | None = None  # in tokens, including the query's own
     num_pseudo_heads: int = 1  # P
 
     def __call__(self, i: Tensor, j: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ class Visibility:
 
     @property
     def reach_back(self) -> int | None:
-        """How many tokens before its own a query may see; None without a window."""
+        """How many tokens before its own a query may see; None if unlimited."""
         if self.window is None:
             return None
         # Under virtual causality the window slides by pseudo-heads: (n, p) still sees (n - W, p') for p' > p.
@@ -39,12 +39,12 @@ class Visibility:
 
     @property
     def reach_ahead(self) -> int | None:
-        """How many tokens after its own a query may see; None without a bound."""
+        """How many tokens after its own a query may see; None if unlimited."""
         if self.causal is not None:
             return 0
         return None if self.window is None else self.window - 1
 
     def clipped(self, tokens: int) -> "Visibility":
-        """The same rule for sequences of this many tokens: a window that never binds is dropped."""
+        """The same rule for sequences of this many tokens: a window at least as long as the sequence is dropped."""
         binds = self.window is not None and self.window < tokens
         return self if binds else Visibility(self.causal, None, self.num_pseudo_heads)

@@ -1,7 +1,7 @@
 """Scaled dot-product attention on (virtual) sequences: Step 4 of Algorithm 1, by the backend that suits the case.
 
-Every mechanism that ends in one standard attention goes through `attend`: IHA with its N·P virtual tokens, plain
-multi-head attention with P = 1.
+Every mechanism built on standard attention calls `attend`: IHA with its N·P virtual tokens, multi-head attention
+with P = 1.
 """
 
 import torch.nn.functional as F
@@ -29,7 +29,7 @@ def attend(
     # The kernels read rows of D consecutive numbers.
     q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    if scale <= 0:  # torch's causal kernels multiply the mask's -inf by it
+    if scale <= 0:  # torch's causal kernels multiply the mask's -inf by the scale
         q, scale = (-q, -scale) if scale < 0 else (0 * q, 1.0)
     P = masking.visibility.num_pseudo_heads
     case = Case.of(q, k, v, masking, num_tokens=(q.shape[1] // P, k.shape[1] // P))
@@ -44,7 +44,7 @@ def attend(
         q, k, v = (widen_narrow_heads(t).transpose(1, 2) for t in (q, k, v))  # (B, H, N*P, D)
         causal = case.visibility.causal is not None
         grouped = False
-        if q.shape[1] != k.shape[1]:  # where sizes are symbols to the compiler, the comparison alone is no bool
+        if q.shape[1] != k.shape[1]:  # under torch.compile the comparison may be symbolic, not a bool
             grouped = True
         out = F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=grouped)
         return out.transpose(1, 2)[..., : case.head_dim]

@@ -1,9 +1,9 @@
-"""Sliding-window interleaved head attention, mixing and collapse included, segment by segment.
+"""Sliding-window interleaved head attention, including mixing and collapse, segment by segment.
 
-A query of a sliding window needs the pseudo-heads of few tokens only, so the N·P virtual tokens never exist at once:
-each segment of the sequence is mixed, attended and collapsed before the next one, in memory that stays in
-cache. The backward mixes again (a few percent of the attention's cost), so that training keeps the un-mixed q, k, v and
-the attention output, 3 + P instead of 3 + 4P tensors of size N·H·D.
+Under a sliding window a query needs the pseudo-heads of only a few tokens. So each segment of the sequence is mixed,
+attended and collapsed before the next one starts: the N·P virtual tokens are never in memory at once, and a segment
+stays in the CPU cache. The backward pass mixes again, for a few percent of the attention's cost. Training then stores
+only the un-mixed q, k, v and the attention output: 3 + P tensors of size N·H·D instead of 3 + 4P.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from iha.ops.mixing import collapse_rows, combine_heads, combine_heads_rows_grad
 from iha.ops.precision import wide
 from iha.ops.rotary import rotate_by
 
-# Size of one mixed tensor: enough work per call, and small enough that malloc keeps the memory between uses.
+# Size of one mixed tensor: large enough for efficient calls, small enough that malloc reuses the memory.
 _SEGMENT_BYTES = 1 << 22
 
 
@@ -46,7 +46,7 @@ def banded_attention(
 
 @dataclass(frozen=True)
 class Segments:
-    """The sequence in segments: which tokens, which masks, and pseudo-heads from heads and back."""
+    """Cuts the sequence into segments: their tokens and masks, and the mixing of heads into pseudo-heads."""
 
     masking: Masking
     first_query: int
@@ -58,8 +58,9 @@ class Segments:
         P, N, Nq = masking.visibility.num_pseudo_heads, k.shape[1], q.shape[1]
         block = Tiling(Masking(masking.visibility), (0, N), (0, N), q.shape[0]).query_block
         bytes_a_token = q.shape[0] * P * q.shape[2] * q.shape[3] * q.element_size()
-        # Whole blocks, so that tiles fall as they would without segments; not shorter than the window, whose
-        # pseudo-keys are mixed again for each segment; and a part of the sequence even where all of it would fit.
+        # A segment is a whole number of blocks, so that tiles are the same as without segments. It is at least as long
+        # as the window, because every segment mixes the pseudo-keys of its window again. It is at most a quarter of
+        # the sequence (if the window allows), even if the whole sequence would fit.
         wanted = max(min(_SEGMENT_BYTES // bytes_a_token, N // 4), masking.visibility.window or N, block)
         segment = wanted // block * block
         return Segments(masking, N - Nq, N, segment)
@@ -84,14 +85,14 @@ class Segments:
         return slice((queries[0] - self.first_query) * self.P, (queries[1] - self.first_query) * self.P)
 
     def pseudo_heads(self, x: Tensor, rows: Tensor, cos: Tensor | None = None, sin: Tensor | None = None) -> Tensor:
-        """x (B, n, M, D) to (B, n*P, H, D), pseudo-head p rotated by row p of the table if there is one."""
+        """Mix x (B, n, M, D) into (B, n*P, H, D). With a table, rotate pseudo-head p by its row p."""
         pseudo = self._apart(combine_heads(rows, x))
         return (pseudo if cos is None or sin is None else rotate_by(pseudo, cos, sin)).flatten(1, 2)
 
     def pseudo_heads_backward(
         self, grad: Tensor, x: Tensor, rows: Tensor, cos: Tensor | None = None, sin: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Gradients of x and of rows, in grad's dtype. The inverse rotation is by the negative angle."""
+        """Gradients of x and of rows, in grad's dtype. The inverse rotation uses the negative angle."""
         grad = grad.unflatten(1, (-1, self.P))  # (B, n, P, H, D)
         if cos is not None and sin is not None:
             grad = rotate_by(grad, cos, -sin)
@@ -185,7 +186,7 @@ def _backward(
             local.tiling(queries, keys, q.shape[0]),
             scale,
         )
-        # A query meets several key segments; mixing is linear, so its gradients add up after un-mixing too.
+        # A query sees several key segments. Mixing is linear, so the gradients of heads may be summed over segments.
         for tile_grad, x, matrix, where, rotary, grad_x, grad_rows in (
             (tile_grads[0], q, rows_q, rows, (cos, sin), grad_q, grad_rows_q),
             (tile_grads[1], k, rows_k, cols, (cos, sin), grad_k, grad_rows_k),
@@ -199,7 +200,7 @@ def _backward(
 
 def _outputs(q: Tensor, P: int, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
     B, Nq, H, D = q.shape
-    virtual = (B, Nq * P, H) if keep else (0, 0, 0)  # the backward's business only
+    virtual = (B, Nq * P, H) if keep else (0, 0, 0)  # only the backward pass needs these
     lse = q.new_empty(virtual, dtype=wide(q.dtype))
     return q.new_empty(q.shape), q.new_empty((*virtual, D)), lse
 

@@ -1,4 +1,4 @@
-"""One call of attention, as far as the choice of a backend depends on it."""
+"""The properties of one attention call that decide which backend can run it."""
 
 from dataclasses import dataclass, replace
 
@@ -44,7 +44,7 @@ class Case:
 
     @property
     def is_plain(self) -> bool:
-        """What `scaled_dot_product_attention` does without a mask tensor: all, or square causal on virtual tokens."""
+        """Whether `scaled_dot_product_attention` needs no mask tensor: no mask, or virtual causality with Nq = N."""
         if self.per_sequence or self.visibility.window is not None:
             return False
         causal = self.visibility.causal
@@ -52,13 +52,13 @@ class Case:
 
     @property
     def needs_formula(self) -> bool:
-        """Whether torch must see every operation, so that no operator of ours may be used."""
+        """Whether torch must see every operation, which rules out our custom operators."""
         return self.forward_mode or (self.exporting and not self.is_plain)
 
 
 def _simplified(case: Case) -> Visibility:
-    """The same function by the simplest rule: fewer special cases behind, more fast paths hit."""
-    # Comparing a window with the length would fix on which side of it an exported program's length is.
+    """The simplest rule with the same result: backends have fewer special cases, and more calls take a fast path."""
+    # Comparing the window with the length would specialise an exported program to lengths on one side of the window.
     rule = case.visibility if case.exporting else case.visibility.clipped(case.num_keys)
     if rule.num_pseudo_heads == 1 and rule.causal == "token":
         rule = replace(rule, causal="virtual")

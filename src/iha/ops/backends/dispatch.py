@@ -1,4 +1,4 @@
-"""Which backend does a case: "auto" chooses; a named one that cannot do what is asked raises and says why."""
+"""The choice of a backend. "auto" picks the best one; a named backend that cannot run the case raises an error."""
 
 from typing import Literal, get_args
 
@@ -7,7 +7,7 @@ from iha.ops.backends.case import Case
 
 Backend = Literal["auto", "reference", "sdpa", "banded", "flex", "flash"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
-FORMULA = "formula"  # what "auto" takes where torch must see every operation; not to be asked for by name
+FORMULA = "formula"  # chosen by "auto" if torch must see every operation; cannot be requested by name
 
 
 def choose_backend(case: Case, backend: str) -> str:
@@ -29,7 +29,7 @@ def _best(case: Case) -> str:
 
 
 def _obstacle(name: str, case: Case) -> str | None:
-    """Why this backend cannot do this case, or None."""
+    """Why this backend cannot run this case, or None."""
     window = case.visibility.window
     if name == FORMULA:
         return None

@@ -1,4 +1,4 @@
-"""The `flash` backend: the flash-attn package, CUDA only. Its window and its causality are those of virtual tokens."""
+"""The `flash` backend: the flash-attn package, CUDA only. Its window and causality apply to virtual tokens."""
 
 from importlib.util import find_spec
 
@@ -13,7 +13,7 @@ _EVERYTHING = (-1, -1)
 
 
 def obstacle(case: Case) -> str | None:
-    """Why flash-attn cannot do this case, or None."""
+    """Why flash-attn cannot run this case, or None."""
     if find_spec("flash_attn") is None:
         return "the package flash-attn is not installed (pip install 'iha[gpu]')"
     if case.device.type != "cuda":
@@ -29,7 +29,7 @@ def obstacle(case: Case) -> str | None:
 
 
 def shape_obstacle(visibility: Visibility, head_dim: int) -> str | None:
-    """Why no flash kernel computes this on any machine, or None."""
+    """Why no flash kernel can compute this, on any machine, or None."""
     P, W = visibility.num_pseudo_heads, visibility.window
     if head_dim > 256 or head_dim % 8:
         return f"flash-attn takes head widths up to 256 in steps of 8, not {head_dim}"
@@ -41,7 +41,7 @@ def shape_obstacle(visibility: Visibility, head_dim: int) -> str | None:
 
 
 def window_size(visibility: Visibility) -> tuple[int, int]:
-    """flash-attn's (left, right): how many *further* keys are seen on each side, hence the minus one."""
+    """flash-attn's (left, right): keys visible on each side *besides the query's own*, hence the minus one."""
     if visibility.window is None:
         return _EVERYTHING
     left = visibility.window * visibility.num_pseudo_heads - 1
@@ -72,10 +72,10 @@ def attend(
 
 
 def segments(masking: Masking) -> tuple[Tensor, Tensor, int]:
-    """For flash's variable-length form: the rows to keep, the bounds of each segment, the longest one.
+    """For flash's variable-length form: the rows to keep, the bounds of the segments, the length of the longest.
 
-    A segment is one document of one sequence. Padded rows are left out, so a hole would close up: positions inside
-    a document must be contiguous for a window to mean what it says, which `segments` checks.
+    A segment is one document of one sequence. Padded rows are left out. Padding inside a document would therefore
+    shorten distances and change what a window covers, so `segments` refuses documents that are not contiguous.
     """
     key_padding_mask, document_ids = masking.key_padding_mask, masking.document_ids
     num_pseudo_heads = masking.visibility.num_pseudo_heads

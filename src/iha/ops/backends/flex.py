@@ -1,6 +1,6 @@
 """The `flex` backend: torch's flex_attention with a block mask, for GPUs.
 
-On CPU flex_attention has a forward but no backward (pytorch#169224); training there is `banded`'s job.
+On CPU flex_attention has a forward but no backward (pytorch#169224); use `banded` for training on CPU.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _CPU_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def obstacle(case: Case) -> str | None:
-    """Why flex_attention cannot do this case, or None. All its limits are those of its CPU code."""
+    """Why flex_attention cannot run this case, or None. All its limits are limits of its CPU code."""
     if case.device.type != "cpu":
         return None
     if case.needs_grad:
@@ -33,7 +33,7 @@ def obstacle(case: Case) -> str | None:
 
 
 def mask_mod(masking: Masking, first_query: int) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """The masking in flex_attention's form, of (batch, head, query, key); queries count from `first_query`."""
+    """The masking as a `mask_mod` of (batch, head, query, key). Query 0 is virtual token `first_query`."""
     visibility, key_padding_mask, document_ids = masking.visibility, masking.key_padding_mask, masking.document_ids
     P = visibility.num_pseudo_heads
 
@@ -62,11 +62,11 @@ def attend(
     else:
         mask = _shared_block_mask(masking.visibility, *lengths, str(q.device))
     run = _flex_attention()
-    # Past dynamo's recompile limit flex_attention would quietly run eagerly and materialise all scores: fail instead.
+    # Past dynamo's recompile limit flex_attention silently runs eagerly and materialises all scores: fail instead.
     with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))  # (B, H, N*P, D)
         default = scale == q.shape[-1] ** -0.5
-        # A number is a constant to the compiler: other scales are passed as a tensor, so that they do not recompile.
+        # The compiler treats a number as a constant. Other scales are passed as a tensor to avoid recompilation.
         modify = None if default else _scaled_by(torch.tensor(scale, device=q.device))
         grouped = q.shape[1] != k.shape[1]
         out = run(q, k, v, score_mod=modify, block_mask=mask, scale=scale if default else 1.0, enable_gqa=grouped)
@@ -89,7 +89,7 @@ def _shared_block_mask(visibility: Visibility, query_length: int, key_length: in
 def _create_block_mask(rule: Callable, batch: int | None, query_length: int, key_length: int, device: str) -> Any:
     from torch.nn.attention.flex_attention import create_block_mask
 
-    # Compiled, the mask is reduced to blocks on the fly; eagerly all query_length x key_length booleans would exist.
+    # Compiled, the mask is reduced to blocks directly; eagerly, all query_length x key_length booleans are allocated.
     create = create_block_mask if torch.compiler.is_compiling() else _compiled(create_block_mask)
     return create(rule, batch, None, query_length, key_length, device=device)
 

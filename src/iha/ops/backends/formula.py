@@ -1,4 +1,4 @@
-"""Attention by the plain formula, with the weights: for looking at them. Needs memory for all N*P x N*P scores."""
+"""Attention by the plain formula, also returning the attention weights. All N*P x N*P scores are in memory."""
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ def attend_with_weights(
     *,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # (B, Nq*P, H, D) and (B, H, Nq*P, N*P)
-    """As `iha.ops.backends.attention.attend`, and the weights of each query row, which sum to 1."""
+    """The output of `iha.ops.backends.attention.attend` and the attention weights; each row of weights sums to 1."""
     P, H, G = masking.visibility.num_pseudo_heads, q.shape[2], k.shape[2]
     N, Nq = k.shape[1] // P, q.shape[1] // P
     k, v = (t.repeat_interleave(H // G, dim=2) for t in (k, v))

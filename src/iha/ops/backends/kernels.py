@@ -1,8 +1,8 @@
 """Attention of one tile with its log-sum-exp, forward and backward.
 
-SDPA's public function neither returns the log-sum-exp nor takes one back, and a tile's backward needs it. On CPU
-these are the two operators behind `scaled_dot_product_attention`; elsewhere the same formulas in plain torch.
-All tensors are (B, H, L, D); `bias` is added to the scaled scores, -inf where a query may not look.
+The backward pass of a tile needs the log-sum-exp, which SDPA's public function neither returns nor accepts. On CPU we
+call the two operators behind `scaled_dot_product_attention`; on other devices, the same formulas in plain torch.
+All tensors are (B, H, L, D). `bias` is added to the scaled scores; it is -inf where a query does not see a key.
 """
 
 import torch
@@ -11,23 +11,23 @@ from torch import Tensor
 
 from iha.ops.precision import wide
 
-_NARROWEST = 16  # features of a head for which the CPU kernel's matrix products fill a vector register
+_NARROWEST = 16  # the smallest head width at which the CPU kernel's matrix products fill a vector register
 
 
 def fused_on(x: Tensor) -> bool:
-    """Whether the fused CPU kernel is to be used; not where `sdpa_kernel` asks for plain matrix products."""
-    # (The compiler cannot ask, and a compiled graph is not for counting.)
+    """Whether to use the fused CPU kernel: not if `sdpa_kernel` has disabled it in favour of plain matrix products."""
+    # The setting cannot be read while compiling. It is disabled to count FLOPs, which compiled graphs are not used for.
     return x.device.type == "cpu" and (torch.compiler.is_compiling() or torch.backends.cuda.flash_sdp_enabled())
 
 
 def widen_narrow_heads(x: Tensor) -> Tensor:
-    """(..., D) with D < 16 filled up with zeros on CPU: the same scores and values, up to 1.6 times as fast."""
+    """Pad x (..., D) with D < 16 to 16 features with zeros, on CPU: the same result, up to 1.6 times as fast."""
     narrow = _NARROWEST - x.shape[-1]
     return F.pad(x, (0, narrow)) if narrow > 0 and x.dtype == torch.float32 and fused_on(x) else x
 
 
 def attend_tile(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
-    """out (B, H, Lq, D) and log-sum-exp (B, H, Lq); every row must see at least one key."""
+    """The output (B, H, Lq, D) and the log-sum-exp (B, H, Lq). Every row must see at least one key."""
     if q.device.type == "cpu":
         flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         return flash(q, k, v, 0.0, False, attn_mask=bias, scale=scale)
@@ -39,7 +39,7 @@ def attend_tile_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v from this tile alone.
 
-    `out` and `lse` are those of the whole rows, so the gradients of the tiles of a row add up exactly.
+    `out` and `lse` belong to whole rows, over all tiles. The gradients of a row's tiles therefore add up exactly.
     """
     if q.device.type == "cpu":
         flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -65,6 +65,6 @@ def attend_tile_backward_by_formula(
 
 
 def _scores(q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-    # Softmax in float32 at least, as the fused kernels do.
+    # Softmax in at least float32, as in the fused kernels.
     scores = scale * (q @ k.mT).to(wide(q.dtype))
     return scores if bias is None else scores + bias

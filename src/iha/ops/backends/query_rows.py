@@ -1,11 +1,12 @@
-"""A formula over query rows, evaluated a block of rows at a time, forward and backward.
+"""A formula over query rows, evaluated one block of rows at a time, forward and backward.
 
 Mechanisms that no fused kernel computes (talking heads, multi-token, Strassen) are row-wise: an output row needs its
-own logits and those of at most a few rows before it, the halo. So only one block's logits need to exist. Autograd would
-keep those of every block for the backward pass; here each block is computed again instead.
+own logits and those of at most a few rows before it, the halo. So only the logits of one block need to be in memory.
+Autograd would keep those of every block for the backward pass; here the backward pass recomputes each block instead.
 
-Three ways lead through the same code: an autograd function; for torch.compile an operator, which the compiler does not
-unroll block by block; and for forward-mode differentiation and export the formula itself, on all rows at once.
+The same code runs in three ways. Eager mode uses an autograd function. torch.compile uses a custom operator, so that
+the compiler does not unroll the blocks. Forward-mode differentiation and export evaluate the formula on all rows at
+once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,24 +26,24 @@ _MAX_TILE_SCORES = 1 << 22  # B x H x queries x keys of one block: 16 MiB in flo
 
 @dataclass(frozen=True)
 class Rows:
-    """One block: which query tokens, which key tokens they can reach, and which of those they see."""
+    """One block: its query tokens, the key tokens they can reach, and the mask between them."""
 
-    halo: int  # leading rows of `queries` that only serve the rows after them
+    halo: int  # number of leading rows of `queries` that have no output; later rows need their logits
     queries: tuple[int, int]  # tokens [from, to), the halo included
     keys: tuple[int, int]  # tokens [from, to)
     visible: Tensor  # (1 or B, queries, keys) bool
     document_ids: Tensor | None  # (B, N), of the whole sequence
 
 
-# (rows, q of these queries, keys and values in reach, the mechanism's weights, scale) -> (B, queries - halo, H, Dv),
-# where Dv is the width of the last of the keys and values.
+# (rows, q of these queries, keys and values in reach, the mechanism's weights, scale) -> (B, queries - halo, H, Dv).
+# Dv is the width of the last tensor among the keys and values.
 Formula = Callable[[Rows, Tensor, Sequence[Tensor], Sequence[Tensor], float], Tensor]
 
-_FORMULAS: dict[str, Formula] = {}  # by name, since an operator's arguments are plain values
+_FORMULAS: dict[str, Formula] = {}  # by name, because a custom operator cannot take a function as argument
 
 
 def row_formula(name: str) -> Callable[[Formula], Formula]:
-    """Make a formula known to `by_query_rows`."""
+    """Register a formula for `by_query_rows` under this name."""
 
     def known(formula: Formula) -> Formula:
         _FORMULAS[name] = formula
@@ -76,13 +77,13 @@ class _Plan:
         return Rows(halo, queries, keys, self.masking.tile(queries, keys, device), self.masking.document_ids)
 
     def slices(self, rows: Rows) -> tuple[slice, slice, slice]:
-        """Into q with the halo, into the output without it, and into the keys."""
+        """Slices of a block: into q (with the halo), into the output (without it) and into the keys."""
         first = self.num_tokens - self.num_queries
         start, stop = rows.queries[0] - first, rows.queries[1] - first
         return slice(start, stop), slice(start + rows.halo, stop), slice(*rows.keys)
 
     def evaluate(self, rows: Rows, q: Tensor, rest: Sequence[Tensor]) -> Tensor:
-        # The formulas say themselves what is computed in which precision; backward would not see autocast anyway.
+        # Formulas choose their precision themselves. The backward pass runs outside autocast, so forward must too.
         with torch.autocast(q.device.type, enabled=False):
             return self.formula(rows, q, rest[: self.num_keys], rest[self.num_keys :], self.scale)
 
@@ -99,15 +100,15 @@ class _Plan:
         return out
 
     def backward(self, grad: Tensor, tensors: Sequence[Tensor], wanted: Sequence[bool]) -> list[Tensor | None]:
-        """Gradients of q, the keys and the weights, of those that are wanted."""
-        # Sums over blocks in float32 at least: in bfloat16 every further block would round the sum again.
+        """Gradients of q, the keys and the weights; None where `wanted` is False."""
+        # Sum over blocks in at least float32: in bfloat16 every added block would round the sum again.
         sums = [torch.zeros_like(t, dtype=wide(t.dtype)) if w else None for t, w in zip(tensors, wanted, strict=True)]
         for rows in self.blocks(grad.device):
             q_rows, out_rows, key_rows = self.slices(rows)
             where: list[tuple[slice, ...]] = [(slice(None), q_rows), *[(slice(None), key_rows)] * self.num_keys]
             where += [()] * (len(tensors) - len(where))  # the weights, whole
             parts = [t[w].detach() for t, w in zip(tensors, where, strict=True)]
-            # The weights are widened too: every block adds to their gradients, and each sum would be rounded.
+            # Convert the weights too: every block adds to their gradients, and would round each sum.
             parts[1 + self.num_keys :] = [t.to(wide(t.dtype)) for t in parts[1 + self.num_keys :]]
             learning = [part.requires_grad_() for part, w in zip(parts, wanted, strict=True) if w]
             with torch.enable_grad():
@@ -116,7 +117,7 @@ class _Plan:
             for total, place in zip(sums, where, strict=True):
                 if total is not None:
                     total[place] += next(grads)
-            del block  # before the next one is computed, or two blocks would be alive
+            del block  # free it before the next block is computed: two would double the memory
         return [s if s is None else s.to(t.dtype) for s, t in zip(sums, tensors, strict=True)]
 
 
@@ -124,11 +125,11 @@ def by_query_rows(
     formula: str,  # the name of a `row_formula`
     q: Tensor,  # (B, Nq, H, D), zeros where a token is padding
     keys: Sequence[Tensor],  # each (B, N, G, ...), zeros where a token is padding
-    weights: Sequence[Tensor],  # the mechanism's own, whole in every block
+    weights: Sequence[Tensor],  # the mechanism's parameters, passed whole to every block
     masking: Masking,
     scale: float,
     *,
-    chunk: int | None = None,  # queries in a block; None bounds a block's logits to 16 MiB
+    chunk: int | None = None,  # queries per block; None limits a block's logits to 16 MiB
     halo: int = 0,
 ) -> Tensor:  # (B, Nq, H, Dv)
     Nq, N = q.shape[1], keys[0].shape[1]
@@ -149,7 +150,7 @@ def _plan(
     if chunk is None:
         reach = N if visibility.window is None else min(N, 2 * visibility.window)
         chunk = max(16, min(256, _MAX_TILE_SCORES // (B * H * reach)))
-        if visibility.window is not None:  # a block of c queries reaches c + W keys: keep c below W, to waste little
+        if visibility.window is not None:  # c queries reach c + W keys: c <= W keeps the waste small
             chunk = min(chunk, max(16, visibility.window))
     return _Plan(_FORMULAS[formula], masking.ruled_by(visibility), scale, chunk, halo, Nq, N, len(keys))
 
@@ -211,7 +212,7 @@ def _operator_backward(
 
 @contextmanager
 def _autograd_inside_an_operator() -> Iterator[None]:
-    """torch runs operators below autograd; the backward of a block is found by autograd."""
+    """Enable autograd, which torch disables inside a custom operator: the backward of a block needs it."""
     include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
     autograd = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)
     views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)

@@ -1,8 +1,9 @@
 """2-simplicial attention where every query sees every pair, by the fused kernel of ordinary attention.
 
-A query i with a first key j is one row q[i] ⊙ k1[j] of ordinary attention over the second keys; what is left is a
-softmax over j of the rows' log-sum-exps. The N² rows of D features exist for a block of queries at a time, the N³
-logits never do. On CPU and with narrow heads this takes half the time of the blocks in `simplicial.py`.
+Query i and first key j together act as one query row q[i] ⊙ k1[j] of ordinary attention over the second keys. The
+rows of a query are then combined by a softmax over j of their log-sum-exps. The N² rows of D features are built for
+one block of queries at a time; the N³ logits are never in memory. On CPU and with narrow heads this takes half the
+time of the blocks in `simplicial.py`.
 """
 
 import torch
@@ -13,13 +14,13 @@ from torch.autograd.function import once_differentiable
 from iha.ops.backends.kernels import attend_tile, attend_tile_backward, fused_on
 
 _MAX_ROWS = 1 << 17  # B x H x queries x first keys of one block
-_MAX_KEPT_ROWS = 1 << 21  # of the whole call, from the forward to the backward pass: 136 MiB
-_WIDEST = 8  # features of a head; wider ones are no faster than the blocks
-_FILLED = 16  # features of a row: what the kernel is fast on, and at least one more than a head has
+_MAX_KEPT_ROWS = 1 << 21  # of the whole call, stored for the backward pass: 136 MiB
+_WIDEST = 8  # head width; with wider heads the blocks of `simplicial.py` are as fast
+_FILLED = 16  # features per row after padding: a width the kernel is fast on, and larger than any head width here
 
 
 def fits(q: Tensor) -> bool:
-    """Whether this is the faster way, for q (B, H, Nq, D) that sees everything."""
+    """Whether this is faster than `simplicial.py` for q (B, H, Nq, D) without a mask."""
     return q.dtype == torch.float32 and q.shape[-1] <= _WIDEST and fused_on(q)
 
 
@@ -34,7 +35,7 @@ class FusedSimplicial(torch.autograd.Function):
             inner, row_lse = _attend_rows(_rows(q[:, :, mine], k1), k2, v2, scale)
             out[:, :, mine] = (row_lse.softmax(dim=-1)[..., None] * inner * v1[:, :, None]).sum(dim=3)
             lse[:, :, mine] = row_lse.logsumexp(dim=-1)
-            kept += [inner, row_lse] if keep else []  # or computed again in the backward pass
+            kept += [inner, row_lse] if keep else []  # otherwise recomputed in the backward pass
         ctx.scale = scale
         ctx.save_for_backward(q, k1, k2, v1, v2, out, lse, *kept)
         return out
@@ -51,8 +52,8 @@ class FusedSimplicial(torch.autograd.Function):
             inner, row_lse = kept[2 * n : 2 * n + 2] if kept else _attend_rows(rows, k2, v2, ctx.scale)
             g = grad[:, :, mine, None]  # (B, H, queries, 1, D)
             dv1 += (g * row_lse.softmax(dim=-1)[..., None] * inner).sum(dim=2)
-            # The kernel subtracts the product of a row's gradient and output, which is to be the query's delta: one of
-            # the features that fill up the width, zero in v2, carries it.
+            # The kernel subtracts the dot product of a row's gradient and output. Here it must subtract the query's
+            # delta instead, so feature D carries it: that feature is padding, and zero in v2.
             row_grad, row_out = torch.zeros_like(rows), torch.zeros_like(rows)
             row_grad[..., :D], row_grad[..., D] = g * v1[:, :, None], 1
             row_out[..., D] = delta[:, :, mine, None]
@@ -70,12 +71,12 @@ class FusedSimplicial(torch.autograd.Function):
 
 
 def _filled(x: Tensor) -> Tensor:
-    """(..., D) with zeros up to 16 features, independent of what `sdpa_kernel` allows in the backward pass."""
+    """Pad x (..., D) with zeros to 16 features, whatever `sdpa_kernel` has set when the backward pass runs."""
     return F.pad(x, (0, _FILLED - x.shape[-1]))
 
 
 def _rows(q: Tensor, k1: Tensor) -> Tensor:
-    """(B, H, queries, N, 16): every query with every first key."""
+    """(B, H, queries, N, 16): the product of every query with every first key, padded."""
     return _filled(q[:, :, :, None] * k1[:, :, None])
 
 

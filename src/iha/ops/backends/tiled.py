@@ -1,6 +1,6 @@
-"""Tiled attention as a differentiable operator on virtual sequences, for what no fused kernel takes without a mask.
+"""Tiled attention on virtual sequences as a differentiable operator, where SDPA would need a mask tensor.
 
-Opaque to torch.compile, which would otherwise unroll the tiles and copy their overlapping views.
+It is opaque to torch.compile, which would otherwise unroll the tiles and copy their overlapping views.
 """
 
 import torch
@@ -54,7 +54,7 @@ def _backward(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     masking = Masking.unpack(causal, window, num_pseudo_heads, key_padding_mask, document_ids)
-    # Autograd may hand over an expanded scalar, which the kernels cannot read.
+    # Autograd may pass an expanded scalar as grad, which the kernels cannot read: hence contiguous().
     tiling = tiling_of(q, k, masking)
     grad_q, grad_k, grad_v = backward_tiles(grad.contiguous(), q, k, v, out, lse, tiling, scale)
     return grad_q.to(q.dtype), grad_k.to(k.dtype), grad_v.to(v.dtype)

@@ -1,11 +1,12 @@
 """Attention under any visibility rule, in tiles: exact, differentiable, and nothing of size N² or N·W in memory.
 
-Forward goes query block by query block: each row belongs to one tile, so nothing has to be merged. Blocks that all
-see the same relative window (the inside of a sliding window) share one small mask and run in a single call over
-*overlapping strided views* of k and v, without copies.
+The forward pass iterates over query blocks. Each row belongs to one tile, so no partial results have to be merged.
+Blocks whose window is cut off at neither end of the sequence see the same relative keys. They share one small mask and
+run in a single call over *overlapping strided views* of k and v, without copies.
 
-Backward goes key block by key block: the queries that see a key block are contiguous, so grad k and grad v of the
-block are complete at once and only grad q is summed over tiles, where a query-major backward would sum two tensors.
+The backward pass iterates over key blocks. The queries that see a key block are contiguous, so one tile gives the
+complete grad k and grad v of the block. Only grad q is summed over tiles; iterating over query blocks would sum two
+tensors, grad k and grad v.
 """
 
 from collections.abc import Iterator
@@ -23,9 +24,9 @@ _MAX_TILE_SCORES = 1 << 22  # (B x) queries x keys in one mask: 16 MiB in float3
 
 
 class Tiling:
-    """How attention of the tokens `queries` to the tokens `keys` is cut into tiles.
+    """How attention from the tokens `queries` to the tokens `keys` is cut into tiles.
 
-    Ranges are in tokens of the whole sequence; rows are virtual tokens, relative to the tensors at hand.
+    Ranges are token indices in the whole sequence. Row slices are in virtual tokens and index into the given tensors.
     """
 
     def __init__(self, masking: Masking, queries: Range, keys: Range, batch: int) -> None:
@@ -33,7 +34,7 @@ class Tiling:
         self.visibility = visibility = masking.visibility
         P, W = visibility.num_pseudo_heads, visibility.window
         self.P = P
-        # Rows per block: small blocks waste little of a window, large ones feed the kernel better (docs/lab-notes.md).
+        # Rows per block: small blocks compute few masked pairs, large ones use the kernel better (docs/lab-notes.md).
         if W is None:
             sequences = batch if masking.per_sequence else 1
             rows = _clamp(_MAX_TILE_SCORES // (sequences * (keys[1] - keys[0]) * P), 32, 512)
@@ -56,7 +57,7 @@ class Tiling:
         return first, max(first, last)
 
     def is_inside(self, queries: Range) -> bool:
-        """A whole block whose window is cut off at neither end: all of these look alike."""
+        """Whether this is a full block whose window is cut off at neither end. All such blocks have the same mask."""
         back, ahead = self.visibility.reach_back, self.visibility.reach_ahead
         if back is None or ahead is None or queries[1] - queries[0] != self.query_block:
             return False
@@ -73,7 +74,7 @@ class Tiling:
         if self.masking.per_sequence:
             return self._bias(queries, keys, like).unsqueeze(1)
         look = (queries[0] - keys[0], queries[1] - queries[0], keys[1] - keys[0])  # all that a shared mask depends on
-        # Tiles come in order, so one is enough: those that look alike follow each other.
+        # Tiles come in order, and tiles with equal masks are adjacent: keeping the last mask is enough.
         if self._last_bias is None or self._last_bias[0] != look:
             self._last_bias = look, self._bias(queries, keys, like)[0]
         return self._last_bias[1]
@@ -85,13 +86,13 @@ class Tiling:
 
 
 def forward_tiles(q: Tensor, k: Tensor, v: Tensor, tiling: Tiling, scale: float) -> tuple[Tensor, Tensor]:
-    """q (B, queries*P, H, D), k and v (B, keys*P, G, D) to out, as q, and log-sum-exp (B, queries*P, H)."""
+    """From q (B, queries*P, H, D), k and v (B, keys*P, G, D): out, shaped like q, and log-sum-exp (B, queries*P, H)."""
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=wide(q.dtype), device=q.device)
     tiles = list(blocks(tiling.queries, tiling.query_block))
     inside = [] if tiling.masking.per_sequence else [tile for tile in tiles if tiling.is_inside(tile)]
     if len(inside) <= q.shape[0]:
-        inside = []  # one call per tile (over the batch) is then fewer calls than one per sequence (over the tiles)
+        inside = []  # then one call per tile (over the batch) needs no more calls than one per sequence (over tiles)
 
     for queries in (tile for tile in tiles if not inside or not inside[0][0] <= tile[0] <= inside[-1][0]):
         keys = tiling.keys_seen_by(queries)
@@ -121,7 +122,7 @@ def forward_tiles(q: Tensor, k: Tensor, v: Tensor, tiling: Tiling, scale: float)
 def backward_tiles(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, tiling: Tiling, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v, in float32 at least: a sum over tiles kept in bfloat16 would round at every tile."""
+    """Gradients of q, k and v, in at least float32: a bfloat16 sum over tiles would be rounded at every tile."""
     sums = wide(q.dtype)
     grad_q, grad_k, grad_v = (torch.zeros(t.shape, dtype=sums, device=t.device) for t in (q, k, v))
     for keys in blocks(tiling.keys, tiling.key_block):
@@ -142,12 +143,12 @@ def backward_tiles(
 
 
 def blocks(tokens: Range, size: int) -> Iterator[Range]:
-    """The range in consecutive blocks of this size, the last one shorter if it must be."""
+    """Consecutive blocks of this size that cover the range; the last one may be shorter."""
     return ((start, min(start + size, tokens[1])) for start in range(*tokens, size))
 
 
 def _head_groups(q: Tensor, k: Tensor) -> Iterator[slice]:
-    """Query heads in H/G groups, the r-th of every k/v head: G heads against G heads, without repeating k or v."""
+    """H/G groups of G query heads. Group r has the r-th query head of every KV head, so k and v are not repeated."""
     repeats = q.shape[2] // k.shape[2]
     return (slice(r, None, repeats) for r in range(repeats))
 

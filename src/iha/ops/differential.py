@@ -39,7 +39,7 @@ def lambda_from(q1: Tensor, k1: Tensor, q2: Tensor, k2: Tensor, lambda_init: flo
 
 def differential_attention(
     q: Tensor,  # (B, Nq, H, D), the last Nq of the N tokens; heads 2p and 2p + 1 are a pair
-    k: Tensor,  # (B, N, G, D), paired likewise
+    k: Tensor,  # (B, N, G, D), paired in the same way
     v: Tensor,  # (B, N, G/2, 2D)
     lambda_: Tensor,  # scalar
     norm_weight: Tensor,  # (2D,), the same for every pair

@@ -1,4 +1,4 @@
-"""Multi-head attention with grouped (GQA) or single (MQA) key/value heads, global or sliding window: the baseline.
+"""Multi-head attention with grouped (GQA) or single (MQA) KV heads, global or sliding window: the baseline.
 
 Its reference is `iha.ops.reference` with one pseudo-head and identity mixing.
 """

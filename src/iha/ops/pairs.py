@@ -45,7 +45,7 @@ def visible(rule: Visibility, num_tokens: int, order: int = 1) -> int:
         return _staircase(N, N if W is None else W, order) * P ** (1 + order)
     if W is None:
         return (N * P) ** (1 + order)
-    seen = (min(n, W - 1) + 1 + min(N - 1 - n, W - 1) for n in range(N))  # behind, itself, ahead
+    seen = (min(n, W - 1) + 1 + min(N - 1 - n, W - 1) for n in range(N))  # tokens behind, own token, tokens ahead
     return sum(c**order for c in seen) * P ** (1 + order)
 
 

@@ -4,7 +4,7 @@ Written to be compared with Algorithm 1 (Section 4) and Definition 3 of arXiv 26
 it materialises the (N·P)×(N·P) scores of every head. It computes in the precision of its inputs, so float64
 inputs give a float64 oracle.
 
-Names: B batch, N tokens, Nq query tokens, H heads, G key/value heads, P pseudo-heads, D head width, Dv value width.
+Names: B batch, N tokens, Nq query tokens, H heads, G KV heads, P pseudo-heads, D head width, Dv value width.
 """
 
 from typing import Literal
@@ -59,7 +59,7 @@ def interleaved_head_attention(
         q = rotate(q, positions[(N - Nq) * P :], rope_theta)
         k = rotate(k, positions, rope_theta)
 
-    # Query head h reads key/value head h*G // H.
+    # Query head h reads KV head h*G // H.
     source = torch.arange(H, device=q.device) * G // H
     k, v = k[:, :, source], v[:, :, source]  # (B, N*P, H, D)
 

@@ -49,7 +49,7 @@ class Settings:
         if not self.pseudo_heads or min(self.pseudo_heads) < 1:
             raise ValueError(f"pseudo-heads must be at least 1, got {self.pseudo_heads}")
         for P in self.pseudo_heads:
-            flop_matched_window(self.tokens, P)  # raises here and not after minutes of measuring
+            flop_matched_window(self.tokens, P)  # raises here, not after minutes of measuring
 
     def sizes(self) -> "Sizes":
         return Sizes(self.tokens, self.heads, self.head_dim, DTYPES[self.dtype], self.repeats)
@@ -75,7 +75,7 @@ def run(settings: Settings, command: str, progress: Progress = silent) -> Record
 
 
 def _measurements(settings: Settings) -> Iterator[tuple[str, str, Callable[[], list[Any]]]]:
-    """(what is said of it, where its rows go, the measurement), in order."""
+    """The measurements in order: (progress message, key of its rows in the results, function)."""
     sizes = settings.sizes()
     few = replace(sizes, repeats=max(1, sizes.repeats // 3))  # a dense mask takes many seconds per round
     for P in settings.pseudo_heads:
@@ -146,7 +146,7 @@ def compare_local(sizes: Sizes, P: int) -> list[Comparison]:
 
 
 def compare_global(sizes: Sizes, P: int) -> list[Comparison]:
-    """Global IHA against causal SDPA on a sequence as long as its virtual one: what mixing and collapse add."""
+    """Global IHA against causal SDPA on N*P tokens: the difference is the cost of mixing and collapse."""
     sides = (_iha(sizes, P, sizes.num_tokens, None), _sdpa(sizes, sizes.num_tokens * P))
     return _compare("global IHA", "SDPA, causal, N·P tokens", sizes, P, None, *sides)
 

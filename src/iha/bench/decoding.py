@@ -28,7 +28,7 @@ class DecodingCost:
 def decoding_costs(
     shape: AttentionShape, num_cached: int, pseudo_heads: tuple[int, ...], window: int, rounds: int
 ) -> Iterator[DecodingCost]:
-    """IHA layers, global and with a window, each in turns with a global multi-head layer."""
+    """IHA layers, global and windowed, each timed alternately with a global multi-head layer."""
     for P in pseudo_heads:
         for W in (None, window):
             sides = {
@@ -44,7 +44,7 @@ def decoding_costs(
 
 
 def decoder(shape: AttentionShape, spec: LayerSpec, num_cached: int) -> Callable[[], None]:
-    """A function that decodes a few tokens more, behind a cache that `num_cached` tokens have filled."""
+    """A function that decodes a few more tokens after a prefill of `num_cached` tokens."""
     layer = spec.build(
         shape.embed_dim, shape.num_heads, num_kv_heads=shape.num_kv_heads, head_dim=shape.head_dim, causal=shape.causal,
         rope_theta=10_000.0,

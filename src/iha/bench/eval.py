@@ -1,6 +1,6 @@
 """What evaluating costs beyond generating: the harness over bare `generate`, 16 samples, RULER's samples, the jail.
 
-Ratios have both sides in one process, taking turns. The model is small: the smaller it is, the more the harness weighs.
+For a ratio, both sides alternate in one process. The model is small on purpose: then the harness's overhead is visible.
 """
 
 import tempfile
@@ -40,7 +40,7 @@ class Settings:
     rounds: int = 6
     lengths: tuple[int, ...] = (4096, 131072)  # of RULER's samples
     tokenizer: str | None = None  # a directory or a tokenizer.json; one token per byte when not given
-    data: str | None = None  # essays and documents for RULER; without them only the tasks that need none
+    data: str | None = None  # essays and documents for RULER; without them, only tasks that need neither are measured
     programs: int = 20
     seed: int = 0
 
@@ -106,7 +106,7 @@ def measure_samples(settings: Settings) -> dict[str, Any]:
 
 
 def measure_ruler(settings: Settings) -> list[dict[str, Any]]:
-    """Seconds per sample. The first one of a task also reads and counts its material, and is given by itself."""
+    """Seconds per sample. A task's first sample also reads and tokenises its material, so it is reported separately."""
     tokenizer = _tokenizer(settings.tokenizer)
     data = None if settings.data is None else Path(settings.data)
     needs_none = ("niah_single_1", "niah_multikey_2", "niah_multikey_3", "vt", "fwe")
@@ -126,7 +126,7 @@ def measure_ruler(settings: Settings) -> list[dict[str, Any]]:
 
 
 def measure_jail(settings: Settings) -> dict[str, Any]:
-    """Seconds of a program that does nothing, one after the other; or why there is no jail."""
+    """Seconds per empty program, run one after the other; or the reason why there is no jail."""
     try:
         check_jail()
     except JailUnavailableError as error:
@@ -142,7 +142,7 @@ def measure_jail(settings: Settings) -> dict[str, Any]:
 
 
 class _Letters:
-    """Random letters, continued without a check; a stop string that never comes."""
+    """Random letters as prompts, answers not judged, and a stop string that never occurs."""
 
     name, metrics, runs_code = "letters", ("length",), False
 

@@ -1,8 +1,8 @@
-"""Time and memory, measured so that a noisy machine does not decide; and whether it did all the same.
+"""Time and memory on a noisy machine, and a check whether the noise was too large.
 
-A speed is a ratio: both sides in one process, taking turns, the best of several rounds. A machine that is busy all
-the time spoils that too. Two signs of it are recorded: the load before the start, and how far the ratios of three
-separate runs of the same measurement lie apart.
+A speed is a ratio: both sides alternate in one process, and the best of several rounds counts. A constantly busy
+machine distorts even that. Two signs of it are recorded: the load before the start, and how much the ratios of three
+separate runs of the same measurement differ.
 """
 
 import os
@@ -17,8 +17,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from iha.records.host import load_average
 
-RUNS = 3  # that the rounds of a measurement are cut into, to see how far their ratios lie apart
-LARGEST_SPREAD = 0.15  # of ratios that are worth a second digit
+RUNS = 3  # the rounds of a measurement are split into this many runs, to see how much their ratios differ
+LARGEST_SPREAD = 0.15  # largest spread at which a ratio's second digit means something
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Times:
         return [min(self.rounds[side][a:b]) / min(self.rounds[against][a:b]) for a, b in pairwise(cuts)]
 
     def spread(self, side: str, against: str) -> float | None:
-        """The largest of those ratios over the smallest, less 1: 0 when all agree. None when there is only one."""
+        """The largest of those ratios over the smallest, minus 1: 0 when all agree. None when there is only one."""
         ratios = self.ratios(side, against)
         return max(ratios) / min(ratios) - 1 if len(ratios) > 1 else None
 
@@ -102,7 +102,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that a function allocated on top of what was there."""
+    """Bytes that a function allocated, beyond what was allocated before the call."""
 
     peak: int  # at once
     largest: int  # in one piece

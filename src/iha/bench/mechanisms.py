@@ -11,7 +11,7 @@ from iha.bench.measure import allocated, take_turns
 from iha.layers.mechanisms import MECHANISMS
 from iha.layers.schedule import LayerSpec
 
-PARTS = ("attention", "mixing")  # the projections are everybody's
+PARTS = ("attention", "mixing")  # the projections are the same for every mechanism
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class LayerCost:
 
 
 def layer_costs(shape: AttentionShape, num_tokens: int, num_pseudo_heads: int, repeats: int) -> Iterator[LayerCost]:
-    """Every mechanism in turn, each timed in turns with global multi-head attention on the same input."""
+    """Every mechanism, each timed alternately with global multi-head attention on the same input."""
     x = torch.randn(1, num_tokens, shape.embed_dim)
     baseline = _steps(_layer(shape, LayerSpec()), x)
     for comparison, spec in _specs(shape, num_tokens, num_pseudo_heads):
@@ -55,7 +55,7 @@ def _specs(shape: AttentionShape, N: int, P: int) -> Iterator[tuple[str, LayerSp
             return (LayerSpec(name, window, pseudo_heads),)
 
         window = matched_window(shape, N, with_window, parts=PARTS).window
-        if window < N:  # else it costs no more than multi-head attention as it is
+        if window < N:  # otherwise it already costs no more than multi-head attention
             yield "equal FLOPs", with_window(window)[0]
 
 

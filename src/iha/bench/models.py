@@ -1,7 +1,7 @@
 """The model beside `LlamaForCausalLM` of the same width, depth, feed-forward and vocabulary: only attention differs.
 
-Ratios, not times: both models are measured in turn, round after round, and the best of each counts, so that a busy
-machine slows both alike.
+Ratios, not times: the two models alternate, round after round, and the best round of each counts. So a busy machine
+slows both alike.
 """
 
 import gc
@@ -26,7 +26,7 @@ from iha.records import Progress, Record, silent, write_record
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "hybrid": {},  # local IHA and global multi-head layers, 4:1
-    "all-iha": {"window": 0, "global_every": None},  # every layer IHA over the whole context
+    "all-iha": {"window": 0, "global_every": None},  # global IHA in every layer
 }
 
 
@@ -167,7 +167,7 @@ def _compared(times: Times) -> dict[str, Any]:
 
 
 def _seconds_per_token(model: PreTrainedModel, prompt: Tensor, new_tokens: int, compiled: bool) -> float:
-    """Of the tokens after the first, timed from token to token inside one `generate`: the prefill is left out."""
+    """Seconds per token inside one `generate` call, without the first token, which includes the prefill."""
     clock = _Clock()
     options: dict[str, Any] = {}
     if compiled:
@@ -180,11 +180,11 @@ def _seconds_per_token(model: PreTrainedModel, prompt: Tensor, new_tokens: int, 
             prompt, max_new_tokens=new_tokens, do_sample=False, streamer=clock, **options
         )
     times = clock.times[1:]  # the first is the prompt
-    return (times[-1] - times[0]) / (len(times) - 1)  # the mean: a buffer that grows now and then is part of the price
+    return (times[-1] - times[0]) / (len(times) - 1)  # the mean, so that the occasional growth of a buffer counts
 
 
 class _Clock:
-    """A streamer that notes when each token comes."""
+    """A streamer that records the time of each token."""
 
     def __init__(self) -> None:
         self.times: list[float] = []

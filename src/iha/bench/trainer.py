@@ -1,8 +1,8 @@
 """The trainer beside a bare loop over the same model, the memory of its data loader, and the time to its first step.
 
-Trainer and bare loop take turns, step by step, in one process: between two steps of a real run, with its data, logging
-and checkpoints, the bare loop makes one step of its own (a batch that is there already, forward, backward, clipping,
-AdamW). A busy machine slows both alike.
+Trainer and bare loop alternate step by step in one process. The trainer makes a real run, with data, logging and
+checkpoints. After each of its steps the bare loop makes one (a batch already in memory, forward, backward, clipping,
+AdamW). So a busy machine slows both alike.
 """
 
 import os
@@ -112,9 +112,9 @@ class _Turns:
 
 
 def measure_loader(megabytes: int, batches: int = 200) -> dict[str, Any]:
-    """What reading random batches adds to this process's own memory, from a corpus of so many MB of tokens.
+    """How much reading random batches from a corpus of this many MB of tokens adds to this process's own memory.
 
-    Own (anonymous) memory: pages of the mapped files belong to the kernel, which takes them back at will.
+    Only anonymous memory counts: the kernel can evict the pages of mapped files at any time.
     """
     data = Data([Source("random", "stdlib")], context=512, batch=16)
     tokenizer = load_tokenizer(data.tokenizer)
@@ -124,7 +124,7 @@ def measure_loader(megabytes: int, batches: int = 200) -> dict[str, Any]:
         rng = np.random.default_rng(0)
 
         def documents() -> Any:
-            for _ in range(megabytes):  # 2 bytes a token
+            for _ in range(megabytes):  # 2 bytes per token
                 tokens = rng.integers(0, 256, 1 << 19)
                 yield "train", Encoded(tokens, np.ones(len(tokens), bool))
 

@@ -27,7 +27,7 @@ def attention(
     """Time IHA against SDPA at equal FLOPs, measure its memory, and draw time against N."""
     from iha.cli.low_precision import guard_low_precision
 
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler that measures memory would talk between the tables
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler that measures memory would print between the tables
     guard_low_precision(dtype)
     from iha.bench.attention import Settings, run
     from iha.records import write_record

@@ -39,7 +39,7 @@ def generate(
     from iha.records import Record, write_record
 
     logging.disable_progress_bar()
-    logging.set_verbosity_error()  # what matters of its warnings, `load` raises
+    logging.set_verbosity_error()  # `load` raises an error for every warning that matters
     if (prompt is None) == (prompts is None):
         raise ValueError("give a prompt or --prompts FILE, one of them")
     sampling = generation.Sampling(max_new_tokens, temperature, top_p, top_k, beams, seed)

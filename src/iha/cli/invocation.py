@@ -1,6 +1,6 @@
 """How a command is called and how it fails: in one line.
 
-Exit codes: 0 done; 1 done, and something that should hold does not; 2 refused, with nothing written; 70 a bug of ours;
+Exit codes: 0 done; 1 done, but something that should hold does not; 2 refused, with nothing written; 70 a bug in iha;
 130 interrupted. Set IHA_TRACEBACK=1 to see where an error comes from.
 """
 
@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 REFUSED, BUG, INTERRUPTED = 2, 70, 130
 _LONGEST = 1000  # characters of a message: some quote a whole file
-# What a person can mend: their input, their disk, their memory, a package that is not installed.
+# Errors that the user can fix: input, disk, memory, a package that is not installed.
 _THEIRS = (ValueError, OSError, MemoryError, ImportError, OverflowError, RecursionError)
 _EXTRAS = {
     "accelerate": "models", "datasets": "train", "lm_eval": "eval", "matplotlib": "report", "peft": "models",
@@ -27,7 +27,7 @@ _arguments: ContextVar[list[str] | None] = ContextVar("arguments", default=None)
 
 
 def command_line() -> str:
-    """The command as typed, for a record. Without --out and --json: where results go is no part of them."""
+    """The command as typed, for a record. Without --out and --json, which do not affect the results."""
     arguments = _arguments.get()
     words = list(sys.argv[1:] if arguments is None else arguments)
     kept = []
@@ -48,7 +48,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """The root: every error of every command ends here, in one line on stderr."""
+    """The root group: it reports every error of every command in one line on stderr."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_flag_types(super().get_params(ctx))
@@ -73,7 +73,7 @@ class Group(TyperGroup):
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, without line breaks and control characters, whatever the message quotes."""
+    """The error message without line breaks and control characters, even if it quotes some."""
     if hasattr(error, "format_message"):  # a command line that typer cannot parse
         text = error.format_message().removeprefix("Invalid value: ")
     elif isinstance(error, OSError) and error.strerror:
@@ -113,7 +113,7 @@ def _report(error: BaseException) -> int:
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    """torch has its own error on GPUs and none on CPUs."""
+    """Whether this is an out-of-memory error. torch has a class for it on GPUs but not on CPUs."""
     return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 

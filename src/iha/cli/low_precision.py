@@ -1,7 +1,7 @@
 """Some virtual machines advertise AMX and trap on it: bfloat16 products then kill the process (SIGILL).
 
-Whether this one does can only be found out by trying, so a command that is about to use low precision tries in a
-process of its own, once, and keeps oneDNN below AMX if that process dies. Must run before torch is imported.
+Only a trial shows whether this machine does. A command that is about to use low precision therefore tries once, in a
+separate process, and limits oneDNN to instructions below AMX if that process dies. Must run before torch is imported.
 """
 
 import os
@@ -14,7 +14,7 @@ _PROBE = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
 
 
 def guard_low_precision(dtype: str, cpuinfo: Path = Path("/proc/cpuinfo"), probe: str = _PROBE) -> bool:
-    """Whether oneDNN was held back, which is said on stderr. A value the user has set is left alone."""
+    """Whether oneDNN was limited, which is also reported on stderr. A value set by the user is not changed."""
     if dtype == "float32" or _VARIABLE in os.environ or not _advertises_amx(cpuinfo):
         return False
     if subprocess.run([sys.executable, "-c", probe], capture_output=True).returncode >= 0:

@@ -17,7 +17,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the record as JSON, 
 
 @contextmanager
 def results_in(path: Path) -> Iterator[Path]:
-    """The directory of `--out`, made and checked first. A command that is refused leaves none behind that it made."""
+    """The directory of `--out`, created and checked first. A refused command removes the directory it has created."""
     made = [directory for directory in (path, *path.parents) if not os.path.lexists(directory)]
     try:
         yield output_directory(path)

@@ -23,12 +23,12 @@ _SECONDS_BETWEEN_LINES = 60.0
 
 
 def bars(file: IO[str] | None = None) -> "Bars":
-    """A `Progress` for the rooms below: `run(..., progress=bars())`, or `with bars() as progress:`."""
+    """A `Progress` for the packages below: `run(..., progress=bars())`, or `with bars() as progress:`."""
     return Bars(sys.stderr if file is None else file)
 
 
 class Bars:
-    """Tasks may be nested or run side by side; the display appears with the first and goes with the last."""
+    """Tasks may be nested or run in parallel. The display appears with the first task and disappears with the last."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
@@ -73,7 +73,7 @@ class _Bar:
 
 
 class _Lines:
-    """The first line comes after a minute: what is quick leaves no trace in a log."""
+    """The first line comes after a minute, so quick tasks write nothing to a log."""
 
     def __init__(self, description: str, total: float | None, done: float, file: IO[str]) -> None:
         self._description, self._total, self._done, self._file = description, total, done, file

@@ -15,7 +15,7 @@ def after_thought(text: str) -> str:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""The content of the last complete \boxed{...}, braces matched."""
+    r"""The content of the last complete \boxed{...}, with balanced braces."""
     for start in reversed([match.end() for match in re.finditer(r"\\f?boxed\s*\{", text)]):
         depth = 1
         for end in range(start, len(text)):

@@ -13,7 +13,7 @@ SAMPLED = Decoding(samples=16, temperature=0.6)  # the paper's, after supervised
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A task file of `tasks/` and how its answers are decoded and scored; `judge` is the subclass's."""
+    """A task file of `tasks/` and how its answers are decoded and scored. Subclasses implement `judge`."""
 
     name: str
     metrics: tuple[str, ...]
@@ -23,7 +23,7 @@ class Benchmark:
     runs_code: bool = False
 
     def check(self) -> None:
-        """Nothing but lm-eval is needed, which `questions` asks for."""
+        """Only lm-eval is needed, and `questions` checks for it."""
 
     def questions(self, source: Source) -> list[Question]:
         files = None if source.data is None else {split: source.data / file for split, file in self.files.items()}

@@ -1,7 +1,7 @@
-"""A Hugging Face causal LM answers questions: in batches of like length, each prompt read once however many samples.
+"""A Hugging Face causal LM answers questions: in batches of similar length, one prefill per prompt for all its samples.
 
-`num_return_sequences` of `transformers` copies the prompt before it is read, so that 16 samples read it 16 times. Here
-the prompts of a batch are read once, their cache is copied for the samples, and `generate` goes on from there.
+`num_return_sequences` of `transformers` copies the prompt before the prefill, so 16 samples cost 16 prefills. Here the
+prompts of a batch are prefilled once, their KV cache is copied for the samples, and `generate` continues from it.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from iha.evaluate.protocol import Decoding, Question
 
 
 def load(name: str, dtype: str = "auto", device: str = "cpu") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A causal LM and its tokenizer, from a directory or the Hub. No code of a checkpoint is run."""
+    """A causal LM and its tokenizer, from a directory or the Hub. Code in a checkpoint is never run."""
     if dtype not in ("auto", "float32", "bfloat16", "float16"):
         raise ValueError(f"dtype must be auto, float32, bfloat16 or float16, got {dtype!r}")
     import iha.models  # noqa: F401  registers IHA with the Auto classes
@@ -48,13 +48,13 @@ class Engine(Protocol):
     chat: bool
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for an evaluation to go on after an interruption."""
+        """What must be unchanged for an evaluation to resume after an interruption."""
 
     def batches(self, questions: Sequence[Question], decoding: Decoding) -> list[list[int]]:
         """Indices of the questions that are answered together, the longest first."""
 
     def clipped(self, questions: Sequence[Question]) -> int:
-        """How many cannot have all their `max_new_tokens`, because the model's context ends before."""
+        """How many questions get fewer than `max_new_tokens`, because the model's context ends first."""
 
     def answer(self, questions: Sequence[Question], decoding: Decoding, seed: str) -> list[list[str]]:
         """`decoding.samples` texts for each question of one batch: a function of its arguments alone."""
@@ -84,7 +84,7 @@ class HuggingFaceEngine:
         self._forward = set(inspect.signature(model.forward).parameters)
 
     def identity(self) -> dict[str, Any]:
-        """Of the weights a part of every tensor: enough to tell two checkpoints of one run apart."""
+        """A hash over part of every weight tensor: enough to distinguish two checkpoints of one run."""
         digest = hashlib.sha256()
         for name, tensor in sorted(self.model.state_dict().items()):
             part = tensor.detach().flatten()[:256].float().cpu()
@@ -146,7 +146,7 @@ class HuggingFaceEngine:
         return [texts[i * S : (i + 1) * S] for i in range(len(questions))]
 
     def _read_once(self, ids: Tensor, mask: Tensor, samples: int) -> Any:
-        """The cache of all but the last token of each prompt, once for every sample."""
+        """The KV cache of each prompt without its last token, repeated for every sample."""
         ids, mask = ids[:, :-1], mask[:, :-1]
         options: dict[str, Any] = {"attention_mask": mask, "use_cache": True}
         if "position_ids" in self._forward:
@@ -164,7 +164,7 @@ class HuggingFaceEngine:
 
     @contextmanager
     def _own_settings(self, decoding: Decoding) -> Iterator[None]:
-        """The protocol's decoding and nothing of what the checkpoint recommends (penalties, top-k, ...)."""
+        """The protocol's decoding settings. The checkpoint's own (penalties, top-k, ...) are ignored."""
         settings = GenerationConfig(pad_token_id=self.pad, eos_token_id=self.ends or None)
         settings.do_sample = decoding.temperature > 0
         if settings.do_sample:
@@ -182,12 +182,12 @@ def cut_at(text: str, stop: Sequence[str]) -> str:
 
 
 class _StopStrings(StoppingCriteria):
-    """A row ends when its new text has one of its stop strings; only as much of its end is decoded as can matter."""
+    """A row ends when its new text contains one of its stop strings. Only the tail that can matter is decoded."""
 
     def __init__(self, tokenizer: Any, stops: list[tuple[str, ...]], prompt_length: int) -> None:
         self.tokenizer, self.stops, self.prompt_length = tokenizer, stops, prompt_length
         self.done = [False] * len(stops)
-        # A token has one byte at least; before the stop string's first one there may be the rest of a character.
+        # A token has at least one byte. The tail may begin inside a character, hence a few tokens more.
         self.tail = max((len(s.encode()) for stop in stops for s in stop), default=0) + 4
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:

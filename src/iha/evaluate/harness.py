@@ -40,7 +40,7 @@ def load(
     bars_were_on = not datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
-        # A group of one: lm-eval's way to say "this registered task, changed so".
+        # A group of one task is how lm-eval overrides settings of a registered task.
         loaded = manager.load({"group": f"{name}_changed", "task": [{"task": name, **changes}]})
     except (OSError, ValueError, ConnectionError) as error:
         raise ValueError(f"{name}: its dataset cannot be read; give local files by --data DIR ({error})") from error

@@ -1,7 +1,7 @@
 """What a trained model's heads do on a text: attention maps, alpha and R, and Algorithm 1 tensor by tensor.
 
-The result is plain JSON for the report's explorer. Attention weights are stored as one byte each, of their square root:
-small weights are what a reader looks for.
+The result is plain JSON for the report's explorer. Each attention weight is stored as one byte, of its square root, so
+that small weights stay visible.
 """
 
 import base64
@@ -19,14 +19,14 @@ from iha.records import Record
 
 KIND = "inside"
 
-STEP_TOKENS = 6  # of Algorithm 1 tensor by tensor; more cannot be seen
+STEP_TOKENS = 6  # tokens of the walk through Algorithm 1; more cannot be displayed
 
 
 @torch.no_grad()
 def attention_maps(model: PreTrainedModel, token_ids: Tensor) -> list[Tensor]:
     """Per layer (H, N*P, N*P), for token_ids (N,)."""
     before = model.config._attn_implementation
-    model.set_attn_implementation("eager")  # the one implementation that gives its weights
+    model.set_attn_implementation("eager")  # the only implementation that returns attention weights
     try:
         outputs = model(input_ids=token_ids[None], use_cache=False, output_attentions=True)
     finally:
@@ -45,7 +45,7 @@ def inspect_models(directories: dict[str, Path], texts: Sequence[str], max_token
 
 
 def look_inside(
-    models: dict[str, PreTrainedModel],  # by the name to be shown; the first is the one whose Algorithm 1 is stepped
+    models: dict[str, PreTrainedModel],  # by display name; the walk through Algorithm 1 uses the first
     tokenizer: Any,
     texts: Sequence[str],
     max_tokens: int = 32,
@@ -110,7 +110,7 @@ def algorithm_steps(model: PreTrainedModel, token_ids: Tensor) -> dict[str, dict
 
 
 def layer_steps(layer: Any, x: Tensor, theta: float) -> dict[str, Any]:
-    """x (1, N, E), as the layer's own projections see it. Keys and values of grouped heads are shown per query head."""
+    """x (1, N, E), the input of the layer's projections. Keys and values of grouped heads are shown per query head."""
     H, G, P, N = layer.num_heads, layer.num_kv_heads, layer.num_pseudo_heads, x.shape[1]
     q, k, v = layer.project(x)  # (1, N, H or G, D)
     pseudo = [

@@ -5,11 +5,11 @@ Contained, also against programs that try:
 - *Network*: an empty network namespace, and no socket can be made.
 - *Files*: only the standard library and the C libraries are there, read-only; no home, no /etc, no /proc, no other
   package. The one place to write is the scratch directory, in memory, of limited size, gone with the jail.
-- *Environment*: none is handed in. The user is nobody's: without capabilities, and never root's where root starts it.
+- *Environment*: empty. The program runs as an unprivileged user without capabilities, also when root starts the jail.
 - *Processes*: one. fork and exec are refused by a seccomp filter (jail_filter.py), threads are counted. So the limits
   on memory, CPU time, file size and open files, which the kernel keeps per process, are limits of the whole program.
-- *Time*: the wall clock is outside. When it runs out the PID namespace is killed and with it everything inside,
-  whatever signals it ignores.
+- *Time*: wall-clock time is measured outside. At the limit the PID namespace is killed, and with it every process
+  inside, whatever signals it ignores.
 - *Output*: goes to /dev/null. What a program prints is no evidence of anything.
 - *The verdict*: tests run in the checker (jail_inside.py), a process that the program can neither read nor trace; they
   are not in the program's memory, files or arguments. The program's functions are called from there over a pipe that
@@ -55,7 +55,7 @@ SCRATCH = "/scratch"
 class Limits:
     """Of one program. MBPP's slowest reference solution (task 123) takes about 5 s of CPU time.
 
-    The wall clock is for programs that wait; it is generous, so that a busy machine does not fail right programs.
+    The wall-clock limit is for programs that wait. It is generous, so a busy machine does not fail correct programs.
     """
 
     seconds: float = 60.0  # start of the jail included
@@ -78,7 +78,7 @@ class Program:
 
     code: str
     tests: tuple[str, ...]  # pieces of Python, run in this order in one namespace
-    names: tuple[str, ...]  # what the tests use of the program; nothing else of it reaches them
+    names: tuple[str, ...]  # names of the program that the tests use; they see no others
     setup: str = ""  # run before the tests: imports, helpers of the benchmark's own
 
 
@@ -104,7 +104,7 @@ def run_programs(
     workers: int | None = None,
     progress: Progress = silent,
 ) -> list[Outcome]:
-    """One outcome per program, in their order. JailUnavailableError before the first one where no jail can be had."""
+    """One outcome per program, in order. Raises JailUnavailableError before the first one when no jail is available."""
     check_jail()
     workers = workers or os.cpu_count() or 1
     with ThreadPoolExecutor(max_workers=workers) as pool, progress.task("running programs", len(programs)) as task:
@@ -118,7 +118,7 @@ def run_programs(
 
 
 def run_program(program: Program, limits: Limits) -> Outcome:
-    """In a jail of its own; `check_jail` has been called."""
+    """Run one program in a separate jail; `check_jail` has been called before."""
     uid = next(_uids) if os.geteuid() == 0 else None
     order = {"limits": asdict(limits), "uid": uid, "filter": _filter().hex(), "code": program.code}
     checks = {"names": program.names, "setup": program.setup, "tests": program.tests}
@@ -144,7 +144,7 @@ def run_program(program: Program, limits: Limits) -> Outcome:
 
 @functools.cache
 def check_jail() -> None:
-    """Try the walls with a program that pushes against them. JailUnavailableError if there is no jail, or it leaks."""
+    """Test the jail with a program that tries to escape. JailUnavailableError if there is no jail, or if it leaks."""
     if sys.platform != "linux":
         raise JailUnavailableError(
             f"the jail needs Linux, this is {sys.platform}: evaluate code tasks in a Linux machine"
@@ -212,7 +212,7 @@ def _advice() -> str:
     return "bwrap needs user namespaces, tmpfs --size (version 0.7) and read access to this Python's installation."
 
 
-# Where root starts the jail, every program is a user of its own: RLIMIT_NPROC does not bind root and counts per user.
+# When root starts the jail, every program gets its own user id: RLIMIT_NPROC does not bind root and counts per user.
 _uids = itertools.count(2_000_000_000 + os.getpid() * 64)
 
 
@@ -228,7 +228,7 @@ def _walls(root: bool) -> tuple[str, ...]:
     arguments += ["--die-with-parent", "--new-session", "--hostname", "jail", "--clearenv", "--cap-drop", "ALL"]
     # The same sets and dicts in every run: verdicts must not depend on the order of a set.
     arguments += ["--setenv", "PYTHONHASHSEED", "0"]
-    if root:  # the checker needs these two to become nobody; they end when it has
+    if root:  # the checker needs these two to change its user; it drops them by doing so
         arguments += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         arguments += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
@@ -252,12 +252,12 @@ def _walls(root: bool) -> tuple[str, ...]:
 
 
 def _scratch(size: int) -> list[str]:
-    """The one writable place, and the end of the arguments on what is where."""
+    """The one writable directory. These arguments must come after all other mounts."""
     return ["--perms", "0777", "--size", str(size), "--tmpfs", SCRATCH, "--remount-ro", "/", "--chdir", SCRATCH]
 
 
 def _python() -> str:
-    """The interpreter itself, not a virtual environment's link to it: environments are not let in."""
+    """The interpreter itself, not a virtual environment's link to it: environments are not mounted in the jail."""
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 

@@ -4,7 +4,7 @@ No new process and no other program: with one process, the kernel's limits per p
 No socket of any kind, none of the memory that no limit counts (memfd, System V shared memory, message queues), no
 window into other processes, no mounts, namespaces or asynchronous I/O. Threads are allowed and counted by RLIMIT_NPROC.
 Refused calls fail with EPERM, as they would for lack of rights. clone3 fails with ENOSYS: its flags are behind a
-pointer, which no filter can read, and the C library then falls back to clone, whose flags are in a register.
+pointer that a filter cannot read. The C library then falls back to clone, whose flags are in a register.
 """
 
 import errno
@@ -74,7 +74,7 @@ def seccomp_filter(machine: str) -> bytes:
     steps = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
-        (_RETURN, 0, 0, _KILL),  # a call by another machine's convention (32-bit code): its numbers mean other things
+        (_RETURN, 0, 0, _KILL),  # call convention of another machine (32-bit code): numbers mean other calls
         (_LOAD, 0, 0, _CALL_NUMBER),
         (_AT_LEAST, 0, 1, _X32_CALLS),
         (_RETURN, 0, 0, _KILL),

@@ -122,7 +122,7 @@ def decode(message: Any, held: Callable[[int], Any]) -> Any:
 
 
 def confine(limits: dict[str, int], filter_bytes: bytes) -> None:
-    """Limits that the program cannot raise again, and the filter that it cannot take off."""
+    """Set limits that the program cannot raise and a filter that it cannot remove."""
     hard = {
         resource.RLIMIT_AS: limits["memory_bytes"],
         resource.RLIMIT_CPU: limits["cpu_seconds"],
@@ -151,7 +151,7 @@ def prctl(option: int, *arguments: Any) -> None:
 
 
 def program_process(code: str, requests: int, replies: int, limit: int) -> NoReturn:
-    """Run the program, then do what the tests ask of it until they ask no more. Never returns."""
+    """Run the program, then serve the tests' requests until there are no more. Never returns."""
     held: list[Any] = []
 
     def handle(value: Any) -> int:
@@ -249,7 +249,7 @@ class Answers:
 class Handle:
     """Something of the program's that is no plain value: a function, a class, an object, an iterator.
 
-    It equals itself only. An object that claims to equal everything gets no further than that.
+    It equals only itself, even if the object's own __eq__ claims to equal everything.
     """
 
     def __init__(self, answers: Answers, number: int) -> None:
@@ -288,7 +288,7 @@ class Handle:
 
 
 def verdict(answers: Answers, names: list[str], setup: str, tests: list[str]) -> tuple[str, str]:
-    """How the program ends under its tests: a word and a detail."""
+    """How the program ended under its tests: one word for the status, and a detail."""
     try:
         answers.receive("run")  # of running the program itself
     except ProgramEnded as end:

@@ -17,12 +17,12 @@ from iha.evaluate.answers import after_thought
 from iha.evaluate.benchmark import GREEDY, SAMPLED, Benchmark
 from iha.evaluate.protocol import Question, Verdict
 
-SECONDS = 120  # of one comparison, should its own limit on CPU time not end it
-START_SECONDS = 300  # of importing sympy, on a machine however busy
+SECONDS = 120  # seconds per comparison, in case its own limit on CPU time does not end it
+START_SECONDS = 300  # seconds to import sympy, even on a very busy machine
 
 
 class MathVerify:
-    """A process with math-verify in it, which is replaced when a comparison does not end."""
+    """A process that runs math-verify. It is replaced when a comparison does not end."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -60,7 +60,7 @@ class MathVerify:
         return self._process
 
     def _line(self, seconds: float) -> str:
-        """The next line; empty when there is none in time. Answers are one write, so a line never comes in halves."""
+        """The next line; empty on timeout. An answer is written in one call, so a line always arrives whole."""
         assert self._process
         assert self._process.stdout
         ready, _, _ = select.select([self._process.stdout], [], [], seconds)
@@ -95,7 +95,7 @@ def _judge(question: Question, texts: Sequence[str]) -> list[Verdict]:
 
 
 def judge(math_verify: MathVerify, gold: str, texts: Sequence[str]) -> list[Verdict]:
-    """One question's samples. Answers that math-verify takes for the same vote together, for the first of them."""
+    """Judge one question's samples. Answers that math-verify considers equal vote together, under the first of them."""
     verdicts: list[Verdict] = []
     ballot: list[str] = []  # the different answers so far
     for text in texts:

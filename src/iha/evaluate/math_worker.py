@@ -1,9 +1,9 @@
 """math-verify in a process of its own: one JSON request per line on stdin, one answer per line on stdout.
 
-A model can write 9^{9^{9^9}}. math-verify's own limits are of the wall clock, so that a busy machine would fail right
-answers; here it is the CPU time that is limited. Python looks at that signal only between two operations on numbers:
-the process that started this one ends it when that is not enough. Run as a file: it imports nothing of the project,
-whose import takes longer than its own.
+A model can write 9^{9^{9^9}}. math-verify limits wall-clock time, so a busy machine would fail correct answers. Here
+CPU time is limited instead. Python handles that signal only between two operations on numbers. When that is too late,
+the parent process kills this one. Run as a file: it imports nothing from the project, because that would take longer
+than its own imports.
 """
 
 import json

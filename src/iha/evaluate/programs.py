@@ -43,7 +43,7 @@ def _verdict(program: Program, status: str, detail: str) -> Verdict:
 
 class HumanEval(ProgramBenchmark):
     def program(self, doc: Mapping[str, Any], text: str) -> Program:
-        """The prompt, continued. Its helper functions are the tests' own: a program cannot replace those.
+        """The prompt with its continuation. Its helper functions belong to the tests: a program cannot replace them.
 
         Chat models write a whole function in a fenced block instead, which then replaces the prompt's unfinished one.
         """

@@ -4,7 +4,7 @@ from typing import Any
 
 
 def prompt_text(tokenizer: Any, prompt: str, prefix: str = "", chat: bool = False) -> str:
-    """The prompt as one user message when `chat`, and after it the beginning of the answer."""
+    """The prompt (as one user message when `chat`), followed by the answer prefix."""
     if not chat:
         return prompt + prefix
     if not getattr(tokenizer, "chat_template", None):
@@ -16,7 +16,7 @@ def prompt_text(tokenizer: Any, prompt: str, prefix: str = "", chat: bool = Fals
 def prompt_tokens(tokenizer: Any, prompt: str, prefix: str = "", chat: bool = False) -> list[int]:
     """What the model reads: with the special tokens that the tokenizer adds, or the chat template has, at the front.
 
-    Some tokenizers put an end-of-text token behind every text. A prompt is to be continued, so that it is dropped.
+    Some tokenizers append an end-of-text token to every text. A prompt is to be continued, so that token is dropped.
     """
     text = prompt_text(tokenizer, prompt, prefix, chat)
     ids = list(tokenizer(text, add_special_tokens=not chat)["input_ids"])

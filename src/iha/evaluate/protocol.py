@@ -1,7 +1,7 @@
-"""What tasks, engine, records and tables of an evaluation say to each other.
+"""The types that tasks, engine, records and tables of an evaluation exchange.
 
 A `Task` makes `Question`s, the engine answers each with `decoding.samples` texts, the task judges every text (one
-`Verdict` each) and turns one question's verdicts into its metrics. A metric of a task is the plain mean over its
+`Verdict` each) and reduces one question's verdicts into its metrics. A metric of a task is the plain mean over its
 questions, so that two models can be compared question by question. All of it is JSON and kept in the results.
 """
 
@@ -68,8 +68,8 @@ class Verdict:
 class Source:
     """Where a task takes its questions from."""
 
-    data: Path | None = None  # a directory in the layout that docs/evaluation.md gives; None: the Hugging Face Hub
-    limit: int | None = None  # the first so many questions; None: all of them
+    data: Path | None = None  # a directory laid out as in docs/evaluation.md; None: the Hugging Face Hub
+    limit: int | None = None  # use only the first `limit` questions; None: all of them
     seed: int = 0  # of generated questions and of few-shot examples
     tokenizer: Any = None  # of the model under test, for tasks whose prompts have a length in tokens
     chat: bool = False  # prompts go through the tokenizer's chat template
@@ -87,7 +87,7 @@ class Task(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the results and the command line, e.g. "gsm8k_sft": letters, digits, _ and -."""
+        """The task's name in results and on the command line, e.g. "gsm8k_sft": letters, digits, _ and -."""
 
     @property
     def metrics(self) -> tuple[str, ...]:

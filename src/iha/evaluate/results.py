@@ -23,7 +23,7 @@ RECORD = "eval.json"
 
 @dataclass(frozen=True)
 class Answered:
-    """One question with everything that came of it."""
+    """One question with its samples, verdicts and metrics."""
 
     question: Question
     samples: list[str]
@@ -52,7 +52,7 @@ def judged(task: Task, questions: Sequence[Question], samples: Sequence[Sequence
 def summary(task: Task, answered: Sequence[Answered]) -> dict[str, Any]:
     """A task's part of the record: each metric over all questions in percent, and question by question.
 
-    Models that were asked the same (ids and references, in this order) can be compared question by question. RULER's
+    Models that got the same questions (ids and references, in this order) can be compared question by question. RULER's
     filler depends on the tokenizer, so prompts may differ.
     """
     asked = json.dumps([[a.question.id, a.question.reference] for a in answered], sort_keys=True)
@@ -86,7 +86,7 @@ def read_evaluation(folder: Path) -> Record:
 
 
 class Partial:
-    """Answers of a task under way. A line is one batch; a line that a kill cut short is dropped."""
+    """Answers of an unfinished task. A line is one batch; a line truncated by a kill is dropped."""
 
     def __init__(self, path: Path, fingerprint: str) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Evaluate a model: every answer on disk as soon as it is there, so that an interrupted evaluation goes on."""
+"""Evaluate a model: answers are written as soon as they exist, so that an interrupted evaluation can resume."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ def evaluate(
     allow_code: bool = False,
     progress: Progress = silent,
 ) -> Record:
-    """Metrics of every task, in `out/eval.json`. Tasks that are there already are not run again."""
+    """Metrics of every task, in `out/eval.json`. Tasks already in that file are not run again."""
     source = replace(source, tokenizer=engine.tokenizer, chat=engine.chat)
     _check(tasks, source, allow_code)
     config = {
@@ -53,7 +53,7 @@ def evaluate(
 
 
 def rescore(out: Path, tasks: Mapping[str, Task], *, allow_code: bool = False, progress: Progress = silent) -> Record:
-    """Judge again what is kept, without the model: after a change of the scoring."""
+    """Judge the stored answers again, without the model, e.g. after a change of the scoring."""
     _allow(list(tasks.values()), allow_code)
     with locked(out):
         record = read_evaluation(out)
@@ -74,7 +74,7 @@ def rescore(out: Path, tasks: Mapping[str, Task], *, allow_code: bool = False, p
 
 
 def _check(tasks: Sequence[Task], source: Source, allow_code: bool) -> None:
-    """All that can be known to go wrong, before any work: the first question of every task is made."""
+    """Detect every foreseeable error before any work: generate the first question of every task."""
     if not tasks:
         raise ValueError("no tasks were chosen")
     names = [task.name for task in tasks]
@@ -102,7 +102,7 @@ def _allow(tasks: Sequence[Task], allow_code: bool) -> None:
 
 
 def _begun(out: Path, command: str, config: dict[str, Any], seed: int) -> Record:
-    """The record that is there, if it is of the same model and questions; else a new one."""
+    """The existing record, if it has the same model and questions; otherwise a new one."""
     if not (out / RECORD).exists():
         return replace(Record.new(KIND, command=command, config=config, seed=seed), results={})
     record = read_evaluation(out)
@@ -141,7 +141,7 @@ def _evaluate_task(engine: Engine, task: Task, out: Path, source: Source, record
     write_answered(out / f"{task.name}.jsonl.gz", answered)
     results = {
         **summary(task, answered),
-        "clipped": engine.clipped(questions),  # questions whose answers the model's context cuts short
+        "clipped": engine.clipped(questions),  # questions whose answers are truncated by the model's context
         "decoding": asdict(task.decoding),
         "fingerprint": fingerprint,
     }
@@ -153,7 +153,7 @@ def _evaluate_task(engine: Engine, task: Task, out: Path, source: Source, record
 
 
 def _fingerprint(task: Task, questions: Sequence[Question], config: dict[str, Any], seed: int) -> str:
-    """Of everything that the samples depend on."""
+    """A hash of everything that the samples depend on."""
     digest = hashlib.sha256(json.dumps([task.name, asdict(task.decoding), config, seed], sort_keys=True).encode())
     for question in questions:
         digest.update(json.dumps(question.as_json(), sort_keys=True).encode())

@@ -21,7 +21,7 @@ def majority(answers: Sequence[str | None]) -> int | None:
     """The index of the first sample with the most frequent answer; None when there is no answer at all.
 
     Samples without an answer do not vote. Of equally frequent answers the one that was sampled first wins: samples
-    are independent, so this is a fair draw among the tied ones, and it repeats.
+    are independent, so this is a fair draw among the tied answers, and it is reproducible.
     """
     votes = Counter(answer for answer in answers if answer is not None)  # in order of first appearance
     if not votes:

@@ -1,4 +1,4 @@
-"""Generated questions kept on disk under what they depend on, compressed."""
+"""A compressed disk cache of generated questions, keyed by what they depend on."""
 
 import gzip
 import hashlib
@@ -14,7 +14,7 @@ from iha.records import write_bytes
 def remembered(
     folder: Path, name: str, depends_on: dict[str, Any], make: Callable[[], list[Question]]
 ) -> list[Question]:
-    """`make()`, or what it gave when it was last called with the same dependencies."""
+    """The result of `make()`, cached under its dependencies."""
     key = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:20]
     path = folder / f"{name}-{key}.jsonl.gz"
     if path.is_file():
@@ -30,7 +30,7 @@ def remembered(
 
 
 def tokenizer_digest(tokenizer: Any) -> str:
-    """Of all that decides how it cuts a text into tokens."""
+    """A hash of everything that decides how the tokenizer splits a text."""
     fast = getattr(tokenizer, "backend_tokenizer", None)
     if fast is not None:
         content = fast.to_str()

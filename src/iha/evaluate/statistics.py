@@ -31,9 +31,9 @@ def paired_interval(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Bootstrap interval of the mean difference, by drawing questions with replacement, each with both its scores.
+    """Paired bootstrap interval of the mean difference: questions are drawn with replacement, each with both scores.
 
-    Scores come in groups, one per task: the difference is the mean of the groups' means, and each is drawn by itself.
+    Scores come in groups, one per task. The difference is the mean of the groups' means; each is resampled separately.
     """
     if [len(group) for group in ours] != [len(group) for group in theirs] or not ours or not all(map(len, ours)):
         raise ValueError("paired scores must be of the same questions, and there must be some")

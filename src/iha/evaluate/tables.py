@@ -44,7 +44,7 @@ def read_models(folders: Sequence[Path]) -> list[Model]:
 
 
 def paper_tables(models: Sequence[Model], baseline: str | None = None) -> list[Table]:
-    """Every table of the paper that one of the models has a column of."""
+    """Every table of the paper for which some model has at least one column."""
     reference = _baseline(models, baseline)
     lengths = _ruler_lengths(models)
     wanted = [PRETRAIN, FINE_TUNED]
@@ -71,7 +71,7 @@ def _baseline(models: Sequence[Model], name: str | None) -> Model:
 
 
 def _ruler_lengths(models: Sequence[Model]) -> tuple[int, ...]:
-    """At which any of RULER was run."""
+    """Lengths at which any RULER task was run."""
     names = {name for model in models for name in model.record.results if name.startswith("ruler_")}
     return tuple(sorted({int(name.rsplit("_", 1)[1]) for name in names}))
 

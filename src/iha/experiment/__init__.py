@@ -1,5 +1,5 @@
 """Experiments made of training and evaluation: the paper's main experiment at a size that anyone can repeat.
 
-`plan` says which runs there are, `run` makes them, `probe` asks a model puzzles while it trains, `compare` sets runs
-side by side. The report draws what `compare` writes.
+`plan` lists the runs, `run` makes them, `probe` tests a model on puzzles while it trains, `compare` compares runs. The
+report draws what `compare` writes.
 """

@@ -10,7 +10,7 @@ from typing import Any
 from iha.records import Record
 
 BASELINE = "global"
-LEVELS = (0.5, 0.95)  # accuracies whose first appearance is noted
+LEVELS = (0.5, 0.95)  # accuracies for which the first time they are reached is recorded
 # Student's t for 95 % two-sided, by degrees of freedom: with three seeds a paired difference has two.
 _T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 
@@ -81,7 +81,7 @@ def training_seconds(record: Record) -> float:
 
 
 def at_budget(record: Record, kind: str, budget: float) -> float:
-    """Validation loss on text after so many tokens, FLOPs or seconds, between two validations by a straight line."""
+    """Validation loss on text at a number of tokens, FLOPs or seconds, interpolated linearly between validations."""
     per_token = {
         "tokens": 1.0,
         "flops": record.results["flops_per_token"],
@@ -91,7 +91,7 @@ def at_budget(record: Record, kind: str, budget: float) -> float:
 
 
 def interpolated(curve: Sequence[dict[str, float]], name: str, tokens: float) -> float:
-    """The ends of the curve beyond its ends: a run is never credited with what it has not done."""
+    """Constant beyond the ends of the curve: without extrapolation, so that a run gets no undue credit."""
     points = [(point["tokens"], point[name]) for point in curve]
     if tokens <= points[0][0]:
         return points[0][1]

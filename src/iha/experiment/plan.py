@@ -24,7 +24,7 @@ LABELS = {
     "iha": "IHA",
 }
 
-# What users ask: every one changes one thing of "iha".
+# Ablations: each changes one setting of "iha".
 ABLATIONS: dict[str, tuple[str, ...]] = {
     "P=1": ("model.config.num_pseudo_heads=1",),
     "P=4": ("model.config.num_pseudo_heads=4",),
@@ -124,7 +124,7 @@ class Settings:
 
 
 def plan(settings: Settings, recipes: Path, out: Path) -> list[Run]:
-    """All runs: one seed of everything before the second, and earlier phases before those that need them."""
+    """All runs: first every run of one seed, then the next seed; earlier phases before those that need them."""
     runs = []
     for seed in settings.seeds:
         for phase in PHASES:

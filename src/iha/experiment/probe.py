@@ -1,4 +1,4 @@
-"""Puzzles asked of a model while it trains: when does it learn to retrieve, and to chain?"""
+"""Puzzles to test a model while it trains: when does it learn to retrieve facts and to chain them?"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Asked:
 
 
 def questions(tokenizer: TextTokenizer, context: int, count: int, seed: int = 0) -> list[Asked]:
-    """So many puzzles of each kind from the test split, those that do not fit into the context left out."""
+    """A number of puzzles of each kind from the test split, without those that do not fit into the context."""
     found = []
     for kind, fact in KINDS.items():
         puzzles = (generate(kind, "test", seed, index) for index in range(count))
@@ -59,7 +59,7 @@ def accuracies(model: PreTrainedModel, asked: Sequence[Asked]) -> dict[str, floa
     for start in range(0, len(order), BATCH):
         batch = [asked[index] for index in order[start : start + BATCH]]
         tokens = torch.nn.utils.rnn.pad_sequence([question.tokens for question in batch], batch_first=True)
-        # Padding stands behind everything that is read: causal attention does not see it.
+        # Padding comes after every position that is read, so causal attention does not see it.
         guesses = model(input_ids=tokens.to(device), use_cache=False).logits.argmax(-1).cpu()  # (B, N)
         for row, question in zip(guesses, batch, strict=True):
             for begin, end in question.answers:

@@ -1,4 +1,4 @@
-"""Makes the runs of a plan, each resumable, and keeps what is worth keeping of each as one small record."""
+"""Makes the runs of a plan, each resumable, and keeps one small record per run."""
 
 import shutil
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ PUZZLES = 64  # of each kind
 def run_all(
     runs: Sequence[Run], out: Path, records: Path, *, command: str, workers: int = 1, progress: Progress = silent
 ) -> list[Record]:
-    """In order; a run whose record exists is not made again. A failed one does not keep the others from running."""
+    """Make the runs in order. A run whose record exists is skipped. A failed run does not stop the others."""
     output_directory(records)
     finished, failures = [], []
     with progress.task("scale model", total=len(runs)) as task:
@@ -105,7 +105,7 @@ def _curve(metrics: Sequence[dict[str, Any]], prefix: str, tokens_per_step: int)
 
 
 class _Probe:
-    """Made when it is first asked: the tokenizer exists once the data are prepared."""
+    """Created on first use: the tokenizer exists only once the data are prepared."""
 
     def __init__(self, run: Run, directory: Path) -> None:
         self.run, self.directory = run, directory

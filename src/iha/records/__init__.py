@@ -1,7 +1,7 @@
 """The ground floor: what every result has in common.
 
 `record` is the one envelope of every result file, `files` writes atomically, `host` describes the machine, `table` is
-the one Table (terminal, Markdown, LaTeX, HTML), `progress` is how a long function tells where it is.
+the one Table (terminal, Markdown, LaTeX, HTML), `progress` is how a long function reports its progress.
 """
 
 from iha.records.files import (

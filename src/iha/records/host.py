@@ -57,7 +57,7 @@ def commit() -> str | None:
 
 
 def load_average() -> float | None:
-    """Processes that wanted a core over the last minute, this one included. None where the system does not say."""
+    """Load average: processes that were ready to run over the last minute, this one included. None if unavailable."""
     try:
         return round(os.getloadavg()[0], 2)
     except OSError:
@@ -69,7 +69,7 @@ def physical_bytes() -> int:
 
 
 def available_bytes() -> int:
-    """Memory that this process may still take: the smaller of what the kernel reports as available and what exists."""
+    """Memory that this process can still allocate: the smaller of the kernel's available memory and total memory."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
@@ -85,7 +85,7 @@ def peak_bytes() -> int:
 
 
 def require_bytes(needed: int, what: str, share: float = 0.8) -> None:
-    """Refuse what would not fit, before anything is allocated: ValueError above this share of available memory."""
+    """ValueError when a request exceeds this share of available memory, before anything is allocated."""
     available = available_bytes()
     if needed > share * available:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""How a long function tells where it is, without knowing who listens. The cli draws bars from it."""
+"""How a long function reports its progress, independent of the display. The cli draws bars from it."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -9,7 +9,7 @@ class Task(Protocol):
     """One piece of work under way."""
 
     def advance(self, steps: float = 1, note: str | None = None) -> None:
-        """So many steps more are done; `note` is shown beside the bar, e.g. the current loss."""
+        """Report that more steps are done; `note` is shown beside the bar, e.g. the current loss."""
 
 
 class Progress(Protocol):

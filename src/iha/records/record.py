@@ -10,7 +10,7 @@ from typing import Any
 from iha.records import host
 from iha.records.files import read_json, write_json
 
-SCHEMA = 1  # raised when a field changes its meaning
+SCHEMA = 1  # increased when a field changes its meaning
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Record:
 
     @classmethod
     def new(cls, kind: str, *, command: str, config: Mapping[str, Any], seed: int | None = None) -> "Record":
-        """Begun now, on this machine, without results yet."""
+        """A record that starts now, on this machine, without results yet."""
         started = datetime.now(UTC).isoformat(timespec="seconds")
         facts = host.describe_machine(), host.describe_versions(), host.commit()
         return cls(kind, command, dict(config), seed, *facts, started)
 
     def finished(self, results: Any, seconds: float | None = None) -> "Record":
-        """With its results. The time since `new` counts, unless a resumed run gives its own sum."""
+        """The record with its results. `seconds` is the time since `new`, unless a resumed run passes its own total."""
         if seconds is None:
             seconds = time.time() - datetime.fromisoformat(self.started).timestamp()
         return replace(self, results=results, seconds=round(seconds, 3))

@@ -10,7 +10,7 @@ _NUMBER = {"align": "right", "wrap": False}
 
 
 def warnings(record: Record) -> list[str]:
-    """Why the ratios of a bench record are not to be relied on; empty when they are."""
+    """Reasons why the ratios of a bench record are unreliable; empty when there are none."""
     return list(record.results["quiet"]["warnings"])
 
 

@@ -1,4 +1,4 @@
-"""Tables of synthetic sweeps, and what is kept of them in `results/synthetic`: one JSON file a sweep, and a page."""
+"""Tables of synthetic sweeps, and what is kept of them in `results/synthetic`: one JSON file per sweep, and a page."""
 
 from collections.abc import Sequence
 from pathlib import Path

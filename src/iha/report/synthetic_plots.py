@@ -47,7 +47,7 @@ def plot_sweep(records: Sequence[dict[str, Any]], out: Path) -> list[Path]:
     axis = figure.subplots()
     variants = summary["variants"]
     heights = [100 * variant["final"]["mean"] for variant in variants]
-    # Stopped by hand in every seed: its height is not a final score.
+    # Stopped manually in every seed, so its height is not a final score.
     stopped = ["" if any(v["finished"]) else f"\nstopped,\nepoch {max(v['epochs'])}" for v in variants]
     bars = axis.bar(
         list(groups), heights, yerr=[100 * variant["final"]["sd"] for variant in variants], capsize=4,

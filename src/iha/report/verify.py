@@ -28,7 +28,7 @@ def row_style(row: list[str]) -> str:
 
 
 def summary(record: Record) -> str:
-    """How many checks hold, and how many do not by class of the erratum; what fails is ours."""
+    """How many checks hold, and how many do not, by class of the erratum. A failed check is an error of ours."""
     claims, kinds = record.results["claims"], {entry["id"]: entry["kind"] for entry in record.results["errata"]}
     passed = [claim for claim in claims if claim["passed"]]
     parts = [f"{sum(claim['expected'] == 'true' for claim in passed)} hold"]

@@ -1,4 +1,4 @@
-"""Runs stages, each in a process of its own; what is done is not done again, what fails does not stop the rest."""
+"""Runs stages, each in a separate process. Finished stages are not repeated; a failed one does not stop the rest."""
 
 import subprocess
 import sys
@@ -13,9 +13,9 @@ from iha.records import Progress, Record, locked, output_directory, read_record,
 from iha.reproduce.stages import Stage
 
 KIND = "reproduce-stage"
-UNEXPECTED = 1  # exit status of a command that has found something that should not be
+UNEXPECTED = 1  # exit status of a command that found an unexpected result
 State = Literal["done", "done before", "unexpected", "failed", "skipped"]
-_TICK = 0.5  # seconds between looks at a running stage
+_TICK = 0.5  # seconds between checks of a running stage
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ class Stage:
     name: str  # of its directory and its log
     title: str
     arguments: tuple[str, ...]  # of `iha`
-    minutes: float  # about, on two cores; for the time that is left
-    needs: tuple[str, ...] = ()  # stages without which it makes no sense
+    minutes: float  # approximate, on two cores; to estimate the remaining time
+    needs: tuple[str, ...] = ()  # stages that it needs
 
     @property
     def command(self) -> str:

@@ -40,7 +40,7 @@ class Tally:
 
 
 class Batches:
-    """The training batches of any epoch, by number: a resumed run goes on with the batch it was killed in."""
+    """The training batches of any epoch, by number, so that a resumed run continues with the batch it was killed in."""
 
     def __init__(self, groups: dict[int, Group], batch_size: int, seed: int) -> None:
         self.groups, self.batch_size, self.seed = groups, batch_size, seed
@@ -63,7 +63,7 @@ class Batches:
 
 
 def chunks(groups: dict[int, Group], tokens: int = 16_384) -> Iterator[Part]:
-    """Everything once, for evaluation, in parts of about so many tokens."""
+    """Every example once, for evaluation, in parts of about this many tokens."""
     for size, group in groups.items():
         rows = max(1, tokens // group.inputs.shape[1])
         for inputs, targets in zip(group.inputs.split(rows), group.targets.split(rows), strict=True):
@@ -87,7 +87,7 @@ def summed_loss(outputs: Tensor, targets: Tensor, kind: str) -> Tensor:
 
 @torch.no_grad()
 def hits(outputs: Tensor, targets: Tensor, kind: str) -> tuple[float, float]:
-    """What was got right and out of how much; for real targets the variance explained and the variance."""
+    """Number of correct answers and of all answers; for real targets, explained and total variance."""
     if kind == "values":
         total = targets.square().sum().item()
         return total - (outputs - targets).square().sum().item(), total

@@ -43,7 +43,7 @@ class RunConfig:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "RunConfig":
-        """What `as_json` wrote; fields that did not exist yet have the value that was fixed then."""
+        """A config from `as_json`. Fields that did not exist yet get the value that was fixed at that time."""
         return cls(**(content | {"sizes": tuple(content["sizes"])}))
 
     @property
@@ -56,7 +56,7 @@ class RunConfig:
 
     @property
     def name(self) -> str:
-        """Of its files: readable, and different for different runs of one sweep."""
+        """The run's file name: readable, and unique within a sweep."""
         parts = [self.task, *([] if self.model == "ours" else [self.model]), self.mechanism, f"H{self.num_heads}"]
         if self.has_pseudo_heads:
             parts += [f"P{self.num_pseudo_heads}", self.init]
@@ -71,7 +71,7 @@ class RunConfig:
         return asdict(self) | {"sizes": list(self.sizes)}
 
     def check(self) -> None:
-        """Everything that can be known to be wrong before training starts."""
+        """Raise every error that can be detected before training starts."""
         _one_of("task", self.task, tuple(TASKS))
         find_mechanism(self.mechanism)
         _one_of("positions", self.positions, POSITIONS)
@@ -97,7 +97,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of the paper's protocol: what `--scale` sets, each of which an option may override."""
+    """How much of the paper's protocol to run: the defaults that `--scale` sets and other options override."""
 
     num_sizes: int | None = None  # only the smallest of the task's sizes
     max_size: int | None = None  # the sizes up to this one, instead
@@ -141,7 +141,7 @@ def grid(
     positions: Sequence[str] = ("1d",),
     mixing_rates: Sequence[float] = (1.0,),
 ) -> list[RunConfig]:
-    """All runs of a sweep, seeds outermost: stopped early, it has compared everything once."""
+    """All runs of a sweep. Seeds are the outermost loop, so a sweep stopped early has compared everything once."""
     _one_of("task", task, tuple(TASKS))
     for mechanism in mechanisms:
         find_mechanism(mechanism)

@@ -53,7 +53,7 @@ def read_run(path: Path) -> Run:
 
 
 def run_envelope(path: Path, config: RunConfig, command: str) -> Record:
-    """The record that a run begins with, or that of the session in which it began."""
+    """The record that a run starts with; when resumed, the record of its first session."""
     if path.exists() and "schema" in read_json(path):
         return read_record(path, RUN_KIND)
     return Record.new(RUN_KIND, command=command, config=config.as_json(), seed=config.seed)

@@ -1,4 +1,4 @@
-"""Whether this machine can make a run."""
+"""Whether a run fits into this machine's memory."""
 
 from iha.records.host import available_bytes
 from iha.synthetic.config import RunConfig
@@ -9,7 +9,7 @@ _BYTES = 4  # float32
 def memory_needed(config: RunConfig) -> int:
     """Bytes, roughly: the data and what one training step keeps for its backward pass.
 
-    Deliberately simple; it is there to refuse a run that would be killed for memory hours later, not to plan one.
+    Deliberately simple: it refuses a run that would run out of memory hours later, and is not meant for planning.
     """
     task = config.data
     largest = max(config.sizes)

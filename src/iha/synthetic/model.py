@@ -22,12 +22,12 @@ class SyntheticModel(nn.Module):
 
     "paper" is the model that the parameter counts in the paper's figure legends identify (docs/synthetic.md): two
     layer norms, biases in the projections (of IHA only in the output's), and the collapse of IHA over all heads,
-    (H, HP). Whether its norms stand before or after the two blocks the counts do not say. "ours" was our first
+    (H, HP). The counts do not say whether its norms come before or after the two blocks. "ours" was our first
     reading: pre-norm with a third norm before the read-out, no biases, per-head collapse.
 
     The paper leaves positions open. "1d" is the faithful reading: one learned vector per place in the flattened
-    sequence; note that the same place is another row and column for another m, and that a query cannot know m before
-    it has attended. "1d_size" adds a learned vector for the size, "2d" gives the row and the column instead.
+    sequence. Note that the row and column of a place depend on m, and that a query cannot know m before it has
+    attended. "1d_size" adds a learned vector for the size, "2d" gives the row and the column instead.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class SyntheticModel(nn.Module):
         self.final_norm = nn.LayerNorm(width) if model == "ours" else nn.Identity()
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
         self.read_out = nn.Linear(width, task.num_outputs)
-        # Last, so that one seed gives every mechanism the same numbers everywhere else.
+        # Created last, so that one seed gives every mechanism the same initial weights everywhere else.
         self.attention = build_attention(mechanism, width, num_heads, num_pseudo_heads, init, model)
 
     def forward(self, inputs: Tensor, size: int, lengths: Tensor | None = None) -> Tensor:
@@ -75,7 +75,7 @@ class SyntheticModel(nn.Module):
         return self.read_out(self.final_norm(x))
 
     def has_states(self) -> bool:
-        """Whether a token's vector before attention is one of few (id x place), and its attention can use that."""
+        """Whether tokens have few distinct vectors before attention (id x place) and its kernels can use that."""
         if len(self.task.vocabularies) != 1 or self.positions != "1d":
             return False
         num_states = self.task.vocabularies[0] * self.task.length(max(self.task.sizes))
@@ -105,7 +105,7 @@ class SyntheticModel(nn.Module):
         return vectors
 
     def mixing_parameters(self) -> list[nn.Parameter]:
-        """alpha and R, for a learning rate of their own."""
+        """alpha and R, which may have a separate learning rate."""
         names = ("alpha_q", "alpha_k", "alpha_v", "collapse")
         return [p for name, p in self.attention.named_parameters() if name in names]
 

@@ -1,11 +1,11 @@
-"""Attention over tokens of few different states: exact, and several times as fast as attending token by token.
+"""Attention over tokens with few distinct states: exact, and several times as fast as the general layers.
 
 A token of relation composition is a bit at a position, so what enters the one attention layer is one of 2 N vectors,
 whatever the example. Scores, their exponentials and the sums over pseudo-heads are functions of *states* and are
 computed once per step for the whole batch. What is left per example is adding up the states it holds: for IHA one
 vector per key instead of P x P products, for 2-simplicial attention one product over pairs instead of seven and no
-exponential. The numbers are those of the layers, up to rounding (tested); a softmax is shifted by the largest score of
-all states instead of those present, and a row whose sum is too small for that in float32 raises an error.
+exponential. The results equal those of the layers up to rounding (tested). A softmax is shifted by the largest score of
+all states, not only of those present; a row whose sum then becomes too small for float32 raises an error.
 
 The loops are C++ (state_kernels.cpp), compiled by the machine's own compiler when first used.
 """
@@ -75,14 +75,14 @@ def compiler() -> str | None:
 
 
 def table_bytes(attention: SelfAttention, num_states: int) -> int:
-    """Of the weights of all pairs, or triples, of states."""
+    """Bytes of the table of weights of all pairs, or triples, of states."""
     keys = num_states**2 if isinstance(attention, SimplicialAttention) else num_states * attention.num_pseudo_heads**2
     return 4 * attention.num_heads * num_states * keys
 
 
 def fits(attention: SelfAttention, num_states: int) -> bool:
-    """Whether the kernels know this layer: bidirectional and global, without RoPE, QK-norm or grouped heads, with heads
-    that fill vector registers, and with a table of moderate size."""
+    """Whether the kernels support this layer: bidirectional and global, without RoPE, QK-norm or grouped heads, with
+    heads that fill vector registers, and with a table of moderate size."""
     if type(attention) not in _LAYERS or attention.head_dim % 8 or table_bytes(attention, num_states) > _LARGEST_TABLE:
         return False
     plain = attention.causal is None and attention.window is None and attention.rope_theta is None
@@ -90,7 +90,7 @@ def fits(attention: SelfAttention, num_states: int) -> bool:
 
 
 def attend_states(attention: SelfAttention, x: Tensor, tokens: Tokens) -> Tensor:
-    """What `attention` makes of tokens whose states have the vectors x (S, E): (F, E)."""
+    """Output (F, E) of `attention` for tokens whose states have the vectors x (S, E)."""
     if not fits(attention, len(x)):
         raise ValueError(f"no state kernel for {type(attention).__name__} as it is set up here")
     if x.dtype != torch.float32 or x.device.type != "cpu":
@@ -187,7 +187,7 @@ def _pointer(t: Tensor | None) -> ctypes.c_void_p:
 
 
 def _up(count: int) -> int:
-    """To whole blocks of keys, as the kernels keep them."""
+    """Round up to whole blocks of keys, the layout of the kernels."""
     return -(-count // 16) * 16
 
 

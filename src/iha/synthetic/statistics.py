@@ -22,8 +22,8 @@ def summarise(records: Sequence[Run]) -> dict[str, Any]:
     """Runs that differ only in the seed are one variant.
 
     The common epoch, FLOPs and time are the largest that every finished run has reached; a run that was stopped
-    before has no score there. "final" is the test score of the epoch with the best validation score. Time is CPU
-    time of one-threaded training, evaluation not counted: wall-clock on a machine with nothing else to do.
+    earlier has no score there. "final" is the test score of the epoch with the best validation score. Time is CPU
+    time of single-threaded training without evaluation, which equals wall-clock time on an idle machine.
     """
     if not records:
         raise ValueError("no run has finished an epoch: there is nothing to summarise")
@@ -65,12 +65,12 @@ def without_seed(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def after(record: Run, epochs: int) -> float | None:
-    """The test score after so many epochs; None when the run has not got there."""
+    """The test score after this many epochs; None when the run has not reached them."""
     return record["history"][epochs - 1]["test"] if epochs <= len(record["history"]) else None
 
 
 def at(record: Run, key: str, budget: float, split: str = "test") -> float | None:
-    """The score when so much had been spent, linearly between epochs.
+    """The score at a given cost, linearly interpolated between epochs.
 
     None before the first epoch's end, and beyond the last one of a run that did not end by itself.
     """

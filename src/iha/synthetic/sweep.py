@@ -1,6 +1,6 @@
-"""Many runs, in worker processes; killed at any moment, the same call goes on where it was.
+"""Many runs, in worker processes. After a kill at any moment, the same call resumes.
 
-One thread a worker: the runs are small, and two of them side by side do more than one on two threads.
+One thread per worker: the runs are small, and two runs in parallel do more than one run on two threads.
 """
 
 import multiprocessing
@@ -69,7 +69,7 @@ def read_runs(out: Path) -> list[Run]:
 
 
 def check(runs: Sequence[RunConfig]) -> None:
-    """Whatever can be known to fail is known before the first step."""
+    """Raise every foreseeable error before the first step."""
     names = [run.name for run in runs]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"runs of one sweep must differ in what their name shows; these do not: {sorted(twice)}")
@@ -77,7 +77,7 @@ def check(runs: Sequence[RunConfig]) -> None:
         run.check()
         memory.check_memory(run)
         with torch.device("meta"):
-            build_model(run)  # heads that a mechanism cannot do raise here
+            build_model(run)  # raises for head counts that the mechanism does not support
 
 
 def _check_directory(runs: Sequence[RunConfig], out: Path) -> None:
@@ -107,7 +107,7 @@ def _difference(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> st
 
 @contextmanager
 def _default_environment(variables: dict[str, str]) -> Iterator[None]:
-    """For the processes started inside; what the user has set stays."""
+    """Set for the processes started inside; values set by the user are kept."""
     added = [name for name in variables if name not in os.environ]
     os.environ.update({name: variables[name] for name in added})
     try:
@@ -140,7 +140,7 @@ def _train_all(
                 shown.update(list(pending.values()))
         pool.shutdown()
     except BaseException:
-        # An interrupt reaches this process alone when it is sent by `kill`: the workers would go on, and be waited for.
+        # An interrupt sent by `kill` reaches only this process: the workers would continue and be waited for.
         for worker in set(multiprocessing.active_children()) - before:
             worker.terminate()
         pool.shutdown(wait=False, cancel_futures=True)
@@ -200,6 +200,6 @@ def _start_worker(parent: int) -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.2)
-        os._exit(1)  # the sweep was killed: a worker must not go on alone; its files are whole at any moment
+        os._exit(1)  # the sweep was killed: a worker must not continue alone; its files are complete at any moment
 
     threading.Thread(target=watch, daemon=True).start()

@@ -24,7 +24,7 @@ KERNELS = ("auto", "layers", "states")
 
 
 def build_model(config: RunConfig) -> SyntheticModel:
-    """Seeded apart from the data; the same seed gives every mechanism the same embeddings and read-out."""
+    """The model, seeded independently of the data. One seed gives all mechanisms the same embeddings and read-out."""
     torch.manual_seed(config.seed)
     return SyntheticModel(
         config.data, config.mechanism, width=config.width, num_heads=config.num_heads,
@@ -34,7 +34,7 @@ def build_model(config: RunConfig) -> SyntheticModel:
 
 
 def build_optimiser(model: SyntheticModel, config: RunConfig) -> torch.optim.Optimizer:
-    """AdamW, by default without weight decay; alpha and R may have a learning rate of their own."""
+    """AdamW, by default without weight decay; alpha and R may have a separate learning rate."""
     mixing = {id(p) for p in model.mixing_parameters()}
     groups = [
         {"params": [p for p in model.parameters() if id(p) not in mixing], "lr": config.learning_rate},
@@ -77,7 +77,7 @@ class Trainer:
         self.seconds = self.cpu_seconds = 0.0  # of training, this epoch
 
     def run_epoch(self, after_step: Callable[[], None]) -> None:
-        """Trains to the end of the epoch, from wherever in it the state stands, and evaluates."""
+        """Train from the current position to the end of the epoch, then evaluate."""
         for parts in self.batches.epoch(self.epoch, self.step):
             begin, begin_cpu = time.perf_counter(), time.process_time()
             self.train_batch(parts)
@@ -113,7 +113,7 @@ class Trainer:
         return tally
 
     def _outputs(self, parts: list[Part]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Outputs and targets: part by part, or all tokens in one piece where attention goes by states."""
+        """Outputs and targets: part by part, or all tokens at once with attention over states."""
         if self.kernels == "states":
             outputs = self.model.forward_states([inputs for _, inputs, _ in parts])  # (F, num_outputs)
             yield outputs, torch.cat([targets.flatten() for _, _, targets in parts])
@@ -163,13 +163,13 @@ class Trainer:
         }  # fmt: skip
 
     def finish(self, record: Record) -> Record:
-        """The record as it stands now; its seconds are those of training, in all sessions."""
+        """The current record; its seconds are the training time of all sessions."""
         seconds = self.seconds + sum(entry["seconds"] for entry in self.history)
         return record.finished(self.results(), seconds)
 
 
 def train(config: RunConfig, directory: Path, kernels: str = "auto", command: str = "") -> Run:
-    """Runs, or goes on with, one run; its record and checkpoint are in `directory` under the run's name."""
+    """Start or resume one run; its record and checkpoint are in `directory` under the run's name."""
     record_path, state_path = files.run_paths(directory, config)
     if record_path.exists():
         run = files.read_run(record_path)

@@ -16,12 +16,12 @@ MACHINE = 1e-12  # "exact" for float64 sums of a few hundred terms of order one
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, or its correction, held against the operator.
+    """A statement of the paper, or its correction, tested on the operator.
 
     `expected` "true": the statement should hold, so a failure is ours (or a new erratum) and the run fails.
     `expected` "false": the statement does not hold, as an entry of the errata says; `error` is then by how much, and
     the run fails if it turns out to hold, because then the entry is wrong. Whether the statement is the paper's own
-    or only one way to fill a gap that the paper leaves is said by the class of the entry.
+    or only one way to fill a gap in it follows from the class of the entry.
     """
 
     theorem: str  # the name `--only` takes
@@ -34,7 +34,7 @@ class Claim:
     formula: int | None = None  # parameters, by the formula
     allocated: int | None = None  # parameters, numel of the tensors built
     erratum: str | None = None
-    limited: bool = False  # true, but less than the paper lets one think
+    limited: bool = False  # true, but weaker than the paper suggests
 
     @property
     def verdict(self) -> str:

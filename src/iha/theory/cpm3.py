@@ -2,7 +2,7 @@
 
 For every position i of x_1 … x_N count the pairs (j1, j2) ∈ [N]² with x_i + G·x_j1 + x_j2 ≡ 0 (mod M). Attention brings
 all values to every position, by cyclic shifts: coordinate t of the workspace of position i is the value t places on. A
-two-layer MLP then forms all N² sums and counts the multiples of M. MHA spends a head on every shift; IHA factors the
+two-layer MLP then forms all N² sums and counts the multiples of M. MHA needs one head per shift; IHA factors the
 shift t = (h-1)H + (j-1) into a query and a key, H = ⌈√N_max⌉.
 """
 
@@ -78,7 +78,7 @@ def is_multiple(total: Tensor, task: Task) -> Tensor:
     """The activation: 1 at the multiples of M up to the ceiling, 0 at every other integer.
 
     The paper's ReLU(1 − (u mod M)) is 0 just below a multiple, so one rounding error loses a hit (E21); the distance to
-    the *nearest* multiple agrees with it on the integers and forgives. The ceiling silences padded positions (E5).
+    the *nearest* multiple agrees with it on the integers and tolerates it. The ceiling excludes padded positions (E5).
     """
     distance = (total - task.M * (total / task.M).round()).abs()
     return torch.relu(1 - distance - torch.relu(total - task.ceiling))

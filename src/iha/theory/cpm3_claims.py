@@ -75,7 +75,7 @@ def check_counts(up_to: int = 20_000) -> Iterator[Claim]:
     """Bounds in exact integer arithmetic: T ≤ 37·N^2.5 + rest ⇔ (T − rest)² ≤ 37²·N⁵."""
 
     def excess(n: int, inputs: int) -> int:
-        """Over N²(N−1) + N², with so many input rows of the MLP's first layer."""
+        """Parameters beyond N²(N−1) + N², for this number of input rows of the MLP's first layer."""
         return iha_attention_parameters(n) + inputs * n * n - n * n * (n - 1)
 
     bound = all(excess(n, ceil_sqrt(n) ** 2) ** 2 <= 37**2 * n**5 for n in range(1, up_to))

@@ -90,7 +90,7 @@ def iha_attention_rank(heads: int, pseudo_heads: int, nodes: int, seed: int) -> 
 
 
 def one_head_layer(A: Tensor, d: int, k: int) -> Layer:
-    """One head whose values hold k copies of X: all the bank needs when A = I, a full-rank matrix (E16)."""
+    """One head whose values hold k copies of X: sufficient for the bank when A = I, a full-rank matrix (E16)."""
     N = A.shape[0]
     w_v = torch.cat((torch.eye(d, dtype=A.dtype).repeat(1, k), torch.zeros(N, k * d, dtype=A.dtype)))
     return Layer(positional(A, d)[None], positional(torch.eye(N, dtype=A.dtype), d)[None], w_v[None])

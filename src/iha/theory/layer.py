@@ -68,7 +68,7 @@ class Layer:
         return out.flatten(2)
 
     def fast(self, x: Tensor, *, causal: str | None = None, scale: float | None = 1.0) -> Tensor:
-        """The same with softmax, by the fast operator, which wants values as wide as keys: zeros fill them up."""
+        """The same with softmax, by the fast operator. It needs values as wide as keys: they are padded with zeros."""
         q, k, v = self.project(x)
         mixing = self.mixing or identity_mixing(self.heads, 1, x.dtype)
         D, Dv = k.shape[-1], v.shape[-1]

@@ -1,4 +1,4 @@
-"""Learned, not only constructed: what gradient descent finds of Theorems 1, 3 and 4 (`iha verify --train`).
+"""Learned, not only constructed: Theorems 1, 3 and 4 under gradient descent (`iha verify --train`).
 
 *Filter banks*: linear attention on [X, I] with every weight free, on a directed ring whose powers are orthogonal, so
 that a layer with r attention matrices that do not depend on X leaves at least √(1 − r/k) (see `filter_bound`).
@@ -54,7 +54,7 @@ Batch = Callable[[torch.Generator, int], tuple[Tensor, Tensor]]  # (generator, s
 def train(
     models: list[nn.Module], seeds: list[int], batch: Batch, loss: Loss, steps: int, lr: float
 ) -> dict[str, Tensor]:
-    """Train one model per seed, all at once (vmap): they share the steps, not the data nor a gradient.
+    """Train one model per seed, all at once (vmap). They share the steps, but neither data nor gradients.
 
     AdamW, warm-up over a twentieth, cosine decay to nothing, each model's gradient clipped to norm 1.
     Returns the trained parameters, stacked over the seeds.
@@ -171,7 +171,7 @@ def learn(seed: int, command: str, progress: Progress = silent, experiments: lis
 
 
 def plan(k_values: tuple[int, ...] = (4, 9), n: int = 8, steps: dict[str, int] | None = None) -> list[Experiment]:
-    """IHA with ⌈√k⌉ heads, MHA with ⌈√k⌉ and with k heads, and some between; so too for CPM-3 with N_max for k."""
+    """IHA with ⌈√k⌉ heads, MHA with ⌈√k⌉, k and some numbers of heads between; for CPM-3 the same with N_max for k."""
     steps = steps or {"filters": 4000, "cpm3": 1000}
     rows = []
     for k in k_values:

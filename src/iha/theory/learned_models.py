@@ -23,7 +23,7 @@ class Mixer(nn.Module):
 
 
 class Plain(nn.Module):
-    """What stands in the mixer's place in MHA: the identity, and no parameters."""
+    """Replaces the mixer in MHA: the identity, without parameters."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()

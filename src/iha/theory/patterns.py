@@ -23,7 +23,7 @@ def attention_maps(
 ) -> Tensor:
     """(H, P, P, N, N): the weights of pseudo-query p on pseudo-key p', head by head; q, k are (1, N, H, D).
 
-    The fast path wants values as wide as keys, so D must be at least N there; zeros fill them up.
+    The fast path needs values as wide as keys, so D must be at least N there, and values are padded with zeros.
     """
     _, N, H, D = q.shape
     P = alpha_q.shape[-1]

@@ -1,7 +1,7 @@
 """Theorems 1 and 3: the filter bank [X, AX, …, A^(k-1)X] by linear attention (sections 3.1 and 4.2, appendix B.2).
 
 The input is X̂ = [X, I], so a head can address positions: W_Q = [0; A^i] and W_K = [0; I] make the attention matrix
-A^i. MHA spends a head on every power. IHA with H = ⌈√k⌉ heads lets query A^((h-1)H) meet keys A^(j-1) for all j, and
+A^i. MHA needs one head per power. IHA with H = ⌈√k⌉ heads lets query A^((h-1)H) meet keys A^(j-1) for all j, and
 routes the j-th product into the j-th block of its output: H² ≥ k powers.
 """
 
@@ -187,7 +187,7 @@ def check_print(seed: int) -> Iterator[Claim]:
         "softmax instead of linear",
         error=run_error(layer, A, X, k, score="softmax"), at_least=0.1, erratum="E18",
     )  # fmt: skip
-    forward = A.tril() + torch.eye(N, dtype=A.dtype)  # a token hears only itself and earlier ones
+    forward = A.tril() + torch.eye(N, dtype=A.dtype)  # a token attends only to itself and earlier ones
     yield refuted(
         "polynomial", "the filter bank under the causal mask of Definition 1", "Definition 1, Theorems 1 and 3",
         "any graph with an edge from a later token; a lower triangular A is exact", erratum="E14", at_least=0.1,

@@ -1,4 +1,4 @@
-"""The paper's own tables against its own text: ranks, differences, and what the abstract makes of them (E9, E10)."""
+"""The paper's own tables against its own text: ranks, differences, and the abstract's account of them (E9, E10)."""
 
 from collections.abc import Iterator
 

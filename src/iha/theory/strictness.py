@@ -1,4 +1,4 @@
-"""Theorem 2, strictness: some IHA layer is no MHA layer (section 4.1, appendix B.1).
+"""Theorem 2, strictness: some IHA layer is not an MHA layer (section 4.1, appendix B.1).
 
 On repeated tokens X = 1 xᵀ every MHA layer is linear in x. The appendix's IHA layer is linear there too, because all
 its value rows are equal (E1). With the values of the second pseudo-head negated it computes tanh(⟨q,k⟩/√D)·v.

@@ -1,4 +1,4 @@
-"""The batch of a step: a pure function of (recipe, step), of which every process takes its share."""
+"""The batch of a step: a pure function of (recipe, step). Every process takes its share of it."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -58,7 +58,7 @@ class Corpus:
         }
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """What process `rank` of `world` has of step `step` (from 0)."""
+        """The share of process `rank` of `world` in the batch of step `step` (from 0)."""
         share = self.data.batch // world
         first = step * self.data.batch + rank * share
         found = self.order.locate(np.arange(first, first + share))
@@ -82,7 +82,7 @@ def collate(sequences: list[Sequence]) -> Batch:
 
 
 class Prefetched:
-    """Batches made in a thread, ahead of the step that needs them."""
+    """Batches prefetched by a thread before the step that needs them."""
 
     def __init__(self, corpus: Corpus, rank: int, world: int, ahead: int = 2) -> None:
         self.corpus, self.rank, self.world, self.ahead = corpus, rank, world, ahead

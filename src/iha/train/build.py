@@ -32,7 +32,7 @@ def model_config(recipe: Recipe, vocabulary: int, end_id: int | None) -> IHAConf
 
 
 def build_model(recipe: Recipe, config: IHAConfig, device: torch.device | str = "cpu") -> IHAForCausalLM:
-    """Freshly initialised from the recipe's seed, or with the weights of `model.init_from`; float64 if so computed."""
+    """Initialised from the recipe's seed, or with the weights of `model.init_from`; float64 if the recipe says so."""
     if recipe.model.init_from is not None:
         network = load_strict(recipe.model.init_from, IHAForCausalLM, config=config, dtype=torch.float32)
     else:
@@ -78,7 +78,7 @@ def _continued(model: Model, fields: dict[str, Any]) -> IHAConfig:
 
 
 def changed_config(config: IHAConfig, **changes: Any) -> IHAConfig:
-    """A configuration built anew with some fields changed; what is derived from others is derived again."""
+    """A new configuration with some fields changed; derived fields are derived again."""
     settings = config.to_dict() | changes
     for derived in ("layer_types", "sliding_window", "model_type", "transformers_version", "architectures", "dtype"):
         settings.pop(derived, None)

@@ -1,4 +1,4 @@
-"""Conversations as documents: the model learns the assistant's words and where they end, and nothing else."""
+"""Conversations as documents: only the assistant's words and the ends of its turns have loss."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -31,7 +31,7 @@ class Checkpoints:
 
     def __init__(self, directory: Path, settings: Checkpoint, processes: Processes) -> None:
         self.directory, self.settings, self.processes = directory, settings, processes
-        # Own group: the saving thread's messages must not meet the training's.
+        # A separate group: messages of the saving thread must not mix with those of training.
         self.group = dist.new_group(backend="gloo") if processes.world > 1 else None
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self.pending: Future[None] | None = None
@@ -41,7 +41,7 @@ class Checkpoints:
                 shutil.rmtree(leftover, ignore_errors=True)
 
     def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Copy now, write in the background; waits for the save before, if that is still under way."""
+        """Copy now, write in the background. Waits for the previous save if it is still running."""
         self.wait()
         copied = {name: _copied(tensor) for name, tensor in tensors.items()}
         self.pending = self.pool.submit(self._write, step, copied, state)
@@ -50,11 +50,11 @@ class Checkpoints:
 
     @property
     def failed(self) -> bool:
-        """A background save has ended in an error, which `wait` will raise."""
+        """Whether a background save has failed; `wait` will raise its error."""
         return self.pending is not None and self.pending.done() and self.pending.exception() is not None
 
     def wait(self) -> None:
-        """Until nothing is being written. ValueError when it could not be."""
+        """Wait until the current save is complete. ValueError when it failed."""
         pending, self.pending = self.pending, None
         if pending is not None:
             pending.result()
@@ -63,7 +63,7 @@ class Checkpoints:
         self.pool.shutdown(wait=True)
 
     def load(self, tensors: dict[str, Tensor]) -> dict[str, Any] | None:
-        """The newest complete checkpoint into these tensors; its state, or None when there is none."""
+        """Load the newest complete checkpoint into these tensors. Returns its state, or None when there is none."""
         for path in self._complete():
             problems = [problem for problem in self.processes.gathered(self._damage(path)) if problem]
             if problems:
@@ -138,7 +138,7 @@ class Checkpoints:
 
 
 def complete_checkpoints(directory: Path) -> list[Path]:
-    """Newest first; those that are damaged are left out with a message."""
+    """Newest first; damaged ones are skipped with a message."""
     found = []
     for path in sorted(directory.glob("step-*"), reverse=True):
         if problem := damage(path):

@@ -46,7 +46,7 @@ def export(run: Path, out: Path, *, step: int | None = None, dtype: str = "float
 
 
 def checkpoint_tensors(path: Path, prefix: str = "") -> dict[str, Tensor]:
-    """The tensors whose names begin so, whole, under the rest of their names, however many processes saved them."""
+    """The unsharded tensors whose names have this prefix, without the prefix, however many processes saved them."""
     reader = dcp.HuggingFaceStorageReader(str(path))
     saved = reader.read_metadata().state_dict_metadata
     tensors = {

@@ -34,7 +34,7 @@ RECORD, KIND = "run.json", "train-run"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Something measured every so many steps, and at the end, on the model as it is then, on every process."""
+    """A measurement of the current model at a fixed interval of steps and at the end, on every process."""
 
     name: str
     every: int
@@ -61,7 +61,7 @@ def train(
     workers: int = 1,
     progress: Progress = silent,
 ) -> Outcome:
-    """Train, or go on with what `directory` holds. ValueError for anything that the user can mend."""
+    """Train, or resume the run in `directory`. ValueError for anything that the user can fix."""
     with processes() as group, ExitStack() as stack:
         check_layout(recipe, group.world)
         record = Record.new(KIND, command=command, config=recipe.as_dict(), seed=recipe.seed)
@@ -147,7 +147,7 @@ class _Run:
         return Outcome(not stopped, self.step, results)
 
     def _one_step(self, batches: Prefetched, terminated: Callable[[], bool]) -> tuple[dict[str, Any], bool]:
-        """One step, unless the run is to stop: then all processes agree on it here."""
+        """One step, unless the run is to stop. All processes agree on that here."""
         recipe, group = self.recipe, self.group
         batch = batches.batch(self.step).to(group.device)
         targets, stop, failed = group.sum(batch.num_targets, terminated(), self.checkpoints.failed)
@@ -238,7 +238,7 @@ def _note(values: dict[str, float]) -> str:
 
 @contextmanager
 def _run_directory(record: Record, recipe: Recipe, directory: Path) -> Iterator[None]:
-    """Held by this run alone, and by this recipe from its first day."""
+    """Lock the directory for this run, and check that it was started with this recipe."""
     output_directory(directory)
     with locked(directory):
         path = directory / RECORD

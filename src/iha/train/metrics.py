@@ -1,4 +1,4 @@
-"""Where numbers go while a run is under way: a JSONL file always, TensorBoard, W&B and trackio if asked for."""
+"""Where metrics are written during a run: a JSONL file always, TensorBoard, W&B and trackio if asked for."""
 
 import json
 import math
@@ -13,7 +13,7 @@ FILE = "metrics.jsonl"
 
 
 class Metrics:
-    """One line a record: {"step": …, "loss": …}. Those after the step of the loaded checkpoint are taken back."""
+    """One line per record: {"step": …, "loss": …}. Lines after the step of the loaded checkpoint are removed."""
 
     def __init__(
         self, directory: Path, settings: Logging, *, resumed_at: int, name: str, config: dict[str, Any]

@@ -12,8 +12,8 @@ from iha.train.packing import IGNORED
 class Objective(nn.Module):
     """The language model with its loss inside, so that one sharded module holds all parameters.
 
-    With `chunk`, logits exist for so many tokens at a time and are computed again in the backward pass: at a vocabulary
-    of 128 256 and 8192 tokens they are the largest tensors of a step.
+    With `chunk`, logits exist only for that many tokens at a time and are recomputed in the backward pass. At a
+    vocabulary of 128 256 and 8192 tokens they are the largest tensors of a step.
     """
 
     def __init__(self, model: IHAForCausalLM, chunk: int | None = None) -> None:

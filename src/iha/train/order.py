@@ -2,8 +2,8 @@
 
 Sample s is the s-th sequence of the whole run: step t of batches of B has samples t·B to (t+1)·B − 1, whatever the
 number of processes. The mixture is laid out in blocks of `BLOCK` samples: every block holds each source in proportion
-to its weight, in a permuted order. Each source runs through its own sequences in a permuted order, anew in every epoch:
-none is lost, none comes twice in an epoch.
+to its weight, in a permuted order. Each source yields its sequences in a permuted order, a new one in every epoch:
+every sequence occurs exactly once per epoch.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ def derived_key(*parts: int) -> int:
 
 
 def permuted(indices: NDArray[np.integer], size: int, key: int) -> NDArray[np.int64]:
-    """A permutation of 0..size-1 applied to `indices`: a Feistel network that walks until it lands inside."""
+    """A permutation of 0..size-1 applied to `indices`: a Feistel network with cycle walking."""
     if size < 1:
         raise ValueError(f"nothing to permute: size {size}")
     half = max(1, ((size - 1).bit_length() + 1) // 2)

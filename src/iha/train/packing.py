@@ -70,7 +70,7 @@ class PackedSource:
         tokens[: stop - begin] = shard.tokens[begin:stop]
         documents = np.searchsorted(shard.ends, np.arange(begin, begin + N + 1), side="right")
         documents[stop - begin :] = shard.num_documents + 1  # padding
-        predicted = documents[1:] == documents[:-1]  # the first token of a document follows from nothing
+        predicted = documents[1:] == documents[:-1]  # nothing predicts the first token of a document
         predicted[max(0, stop - begin - 1) :] = False
         if shard.loss is not None:
             predicted[: stop - begin - 1] &= shard.loss[begin + 1 : stop].astype(bool)
@@ -91,7 +91,7 @@ class PackedSource:
 
 
 def whole_starts(lengths: NDArray[np.int64], room: int) -> NDArray[np.int64]:
-    """Next fit: a document that does not fit any more begins a new sequence."""
+    """Next fit: a document that does not fit starts a new sequence."""
     starts, used = [], room
     for index, length in enumerate(lengths.tolist()):
         if used + length > room:

@@ -1,4 +1,4 @@
-"""Processes, and the model over them: FSDP2, HSDP where asked, activation checkpointing and compile."""
+"""Processes, and the model distributed over them: FSDP2, optionally HSDP, activation checkpointing and compile."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ class Processes:
         return self.rank == 0
 
     def sum(self, *values: float) -> list[float]:
-        """Of these numbers over all processes."""
+        """Sum of these numbers over all processes."""
         if self.world == 1:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64, device=self.device)
@@ -46,7 +46,7 @@ class Processes:
         return values
 
     def by_first(self, function: Callable[[], Any]) -> Any:
-        """What `function` returns on the first process, on all; its ValueError on all too."""
+        """Call `function` on the first process and return its result, or raise its ValueError, on all processes."""
         result, error = None, None
         if self.first:
             try:
@@ -64,7 +64,7 @@ class Processes:
 
 @contextmanager
 def processes() -> Iterator[Processes]:
-    """Those that torchrun started, or this one alone. A group exists in either case, so that one path serves both."""
+    """The processes that torchrun started, or this one alone. A group exists in both cases: there is one code path."""
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if cuda else torch.device("cpu")

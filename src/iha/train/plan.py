@@ -1,8 +1,8 @@
-"""What a recipe takes, before anyone pays for it: the real sharded step, on fake tensors and a fake process group.
+"""What a recipe costs, before it is run: the real sharded step on fake tensors and a fake process group.
 
-Nothing is allocated and nothing computed; shapes, sharding and the life of every tensor are those of training. The mesh
-is one of CPUs, whose attention operators keep what they keep on CPUs: a GPU's kernels and allocator may keep other
-buffers.
+Nothing is allocated or computed; shapes, sharding and the lifetime of every tensor are those of training. The device
+mesh is of CPUs, so the attention operators keep the buffers of their CPU versions. A GPU's kernels and allocator may
+keep others.
 """
 
 import multiprocessing
@@ -115,8 +115,8 @@ def vocabulary_of(recipe: Recipe) -> int:
 def footprint(recipe: Recipe, config: IHAConfig, world: int) -> Footprint:
     """Peak memory of one step of rank 0 of `world`.
 
-    Memory grows by the same amount with every repetition of the layer pattern, so two shallow models tell that of the
-    deep one. (tests/train/test_plan.py compares with all layers, for every mechanism.)
+    Memory grows by the same amount with every repetition of the layer pattern, so the deep model's memory follows from
+    two shallow ones. (tests/train/test_plan.py compares with all layers, for every mechanism.)
     """
     layers = config.layer_schedule or []
     period = next(p for p in range(1, len(layers) + 1) if all(a == b for a, b in zip(layers, layers[p:], strict=False)))
@@ -170,9 +170,9 @@ def measured_footprint(recipe: Recipe, config: IHAConfig, world: int) -> Footpri
 
 
 def _coarsen_query_blocks(objective: Objective, num_tokens: int) -> None:
-    """Talking heads go by hundreds of small blocks of queries, each a slow affair with fake tensors: 32 of them here.
+    """Talking heads use hundreds of small blocks of queries, each slow with fake tensors. Here there are only 32.
 
-    Their logits then weigh more than in training, by less than 1 GiB at 8192 tokens and 20 heads.
+    Their logits then take more memory than in training, by less than 1 GiB at 8192 tokens and 20 heads.
     """
     for module in objective.modules():
         if isinstance(module, TalkingHeadsAttention) and num_tokens >= 4096:

@@ -1,4 +1,4 @@
-"""Documents to token shards: in parallel, shard by shard, so that an interrupted preparation goes on where it was."""
+"""Documents to token shards: in parallel, shard by shard, so that an interrupted preparation can resume."""
 
 import hashlib
 import json

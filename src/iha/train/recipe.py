@@ -107,7 +107,7 @@ class Optimiser:
     weight_decay: float = 0.1  # of matrices; norms, biases and mixing have none
     clip: float | None = 1.0  # norm of the gradient
     non_finite: Literal["stop", "skip"] = "stop"  # what to do with a step whose loss or gradient is not finite
-    max_skipped: int = 20  # steps in a row, then the run stops all the same
+    max_skipped: int = 20  # consecutive steps; after that the run stops anyway
 
     def __post_init__(self) -> None:
         _positive(self, "learning_rate", "epsilon", "clip", "mixing_learning_rate", "max_skipped")
@@ -152,7 +152,7 @@ class Parallel:
     precision: Literal["float32", "bfloat16", "float64"] = "float32"  # of the products; weights stay at least float32
     activation_checkpointing: bool = False
     compile: bool = False
-    loss_chunk: int | None = None  # tokens whose logits exist at a time; all when not given
+    loss_chunk: int | None = None  # compute logits for this many tokens at a time; all when not given
 
     def __post_init__(self) -> None:
         _positive(self, "micro_batch", "shards", "loss_chunk")

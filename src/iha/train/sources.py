@@ -114,7 +114,7 @@ def _ranges(total: int) -> list[Part]:
 
 
 def _byte_ranges(path: Path, part_size: int) -> list[Part]:
-    if path.suffix == ".gz":  # cannot be entered in the middle
+    if path.suffix == ".gz":  # compressed: cannot be read from the middle
         return [Part((str(path),), 0, -1)]
     size = path.stat().st_size
     return [Part((str(path),), start, min(size, start + part_size)) for start in range(0, size, part_size)]
@@ -142,7 +142,7 @@ def _text(source: Source, part: Part) -> Iterator[Segments]:
 
 
 def _json_rows(part: Part) -> Iterator[tuple[Any, str]]:
-    """The lines that start inside the byte range: every line belongs to exactly one part."""
+    """The lines that start inside the byte range, so that every line belongs to exactly one part."""
     path = part.paths[0]
     with _opened(path) as file:
         if part.start:

@@ -11,7 +11,7 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def initialise(optimiser: torch.optim.Optimizer) -> None:
-    """AdamW's state before the first step, which it would make itself: there must be something to load into."""
+    """Create AdamW's state before the first step. AdamW would do it later, but loading needs tensors to load into."""
     for group in optimiser.param_groups:
         for parameter in group["params"]:
             optimiser.state[parameter] = {

@@ -53,7 +53,7 @@ class TextTokenizer:
     def _ids(self, segment: Segment) -> NDArray[np.int64]:
         if self.is_bytes and not segment.markup:
             return np.frombuffer(segment.text.encode(errors="replace"), np.uint8).astype(np.int64)
-        # In ordinary text the name of a special token is text: data cannot end a turn or a document.
+        # In ordinary text the name of a special token is plain text, so data cannot end a turn or a document.
         self.tokenizer.encode_special_tokens = not segment.markup
         return np.array(self.tokenizer.encode(segment.text, add_special_tokens=False).ids, np.int64)
 

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 as PyYAML reads it takes 8e-4 for a string; people write learning rates so."""
+    """PyYAML (YAML 1.1) reads 8e-4 as a string, but learning rates are written like that."""
 
 
 _Loader.add_implicit_resolver(
@@ -75,7 +75,7 @@ def build(cls: type[T], settings: Any, where: str, path: str = "") -> T:
 
 
 def convert(kind: Any, value: Any, where: str, path: str) -> Any:
-    """`value` as the annotated type, or ValueError. An int will do for a float; nothing else bends."""
+    """`value` as the annotated type, or ValueError. An int is accepted as a float; nothing else is converted."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         if value is None and type(None) in arguments:

@@ -18,7 +18,7 @@ def validation_losses(
         total = targets = 0.0
         stride = micro_batch * processes.world
         for start in range(0, len(numbers), stride):
-            # Sharded layers talk to each other: every process takes part, with nothing to predict if nothing is left.
+            # Sharded layers communicate, so every process takes part, with an empty share if no sequence is left.
             own = numbers[start : start + stride][processes.rank :: processes.world]
             batch = corpus.validation_batch(name, own or numbers[:1]).to(processes.device)
             if not own:

@@ -92,7 +92,7 @@ def frequent_words_draft(rng: Random, budget: int, counter: TokenCounter) -> Dra
         ordered = times(n)[1:5]
         return bool(ordered[2] > 0 and (np.diff(ordered) < 0).all())
 
-    # From here on every larger n is clear too: the counts of ranks 4 and 5 differ by one at least.
+    # Every larger n is unambiguous too: the counts of ranks 4 and 5 differ by at least one.
     always = math.ceil(1 / (share[3] - (share[4] if size > 4 else 0)))
     minimum = next(n for n in range(always, 0, -1) if not clear(n - 1))
     return Draft(words[1:4], render, lambda n: int((times(n) * tokens).sum()), minimum=minimum)

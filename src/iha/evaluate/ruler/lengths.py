@@ -1,11 +1,11 @@
-"""Samples as long as asked: never longer, and so full that the next unit of filler has no room.
+"""Samples of the requested length: never longer, and so full that another unit of filler would not fit.
 
 The length covers what the model reads, special tokens included, and the tokens it may generate. Units are words, lines,
-entries or documents. A finished prompt is never cut, so that needles and questions are whole; the room that is left has
-fewer tokens than the next unit.
+entries or documents. A finished prompt is never cut, so needles and questions are whole. Fewer tokens are left unused
+than the next unit has.
 
-Tokens of units are counted once and remembered. Their sums say how many units to take; the whole prompt is tokenised
-to be sure, and what it has more or less than the sums is corrected.
+The tokens of each unit are counted once and cached. Their sums estimate how many units fit. Then the whole prompt is
+tokenised, and the estimate is corrected by the difference.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,7 +37,7 @@ class TokenCounter:
         self._drops_end = ending and not chat
 
     def prompt(self, prompt: str, prefix: str) -> int:
-        """Tokens that the model reads: `len(prompt_tokens(...))`, without building the list where that can be had."""
+        """Tokens that the model reads: `len(prompt_tokens(...))`, without building the list where possible."""
         if self._fast is None:
             return len(prompt_tokens(self.tokenizer, prompt, prefix, self.chat))
         text = prompt_text(self.tokenizer, prompt, prefix, self.chat)
@@ -53,7 +53,7 @@ class TokenCounter:
         return [self._pieces[text] for text in texts]
 
     def running(self, name: str, source: Callable[[], Iterable[str]]) -> "RunningSum":
-        """The sums of a sequence that all samples share, looked at once."""
+        """Token sums of a sequence that all samples share, counted once."""
         if name not in self._running:
             self._running[name] = RunningSum(self, source())
         return self._running[name]
@@ -68,11 +68,11 @@ class TokenCounter:
 
 @dataclass
 class RunningSum:
-    """`total(n)`: tokens of the first n pieces of an endless or finite sequence, looked at no further than needed."""
+    """`total(n)`: tokens of the first n pieces of a finite or infinite sequence, read only as far as needed."""
 
     counter: TokenCounter
     source: Iterable[str]
-    remember: bool = True  # pieces come again in other samples
+    remember: bool = True  # other samples use the same pieces
     _sums: list[int] = field(default_factory=lambda: [0])
 
     def __post_init__(self) -> None:
@@ -100,10 +100,10 @@ class Draft:
     """A sample before its length is known."""
 
     answers: list[str]
-    render: Callable[[int], Rendered]  # with so many units
-    weight: Callable[[int], int]  # tokens of so many units, about; must not fall
+    render: Callable[[int], Rendered]  # the prompt with this many units
+    weight: Callable[[int], int]  # approximate tokens of this many units; must not decrease
     minimum: int = 1
-    maximum: int | None = None  # units that there are
+    maximum: int | None = None  # units available
 
 
 def smallest(draft: Draft, counter: TokenCounter) -> int:
@@ -133,7 +133,7 @@ def fit(draft: Draft, budget: int, counter: TokenCounter) -> tuple[Rendered, int
             best, units, count = rendered, guess, seen
             continue
         too_many = guess
-        # The sums are too low by some tokens; without those it fits, unless they are worse still.
+        # The sums are too low by some tokens. Subtract these and it fits, unless the error grows.
         lower = _most(draft, budget - (seen - draft.weight(guess)), units, too_many)
         rendered, seen = tokens(lower) if lower > units else (best, count)
         if seen <= budget:
@@ -152,7 +152,7 @@ def _over(draft: Draft, n: int, budget: int) -> bool:
 def _most(draft: Draft, budget: int, low: int, too_many: int | None) -> int:
     """The largest n in [low, too_many) whose weight is within the budget; low if none is."""
     if too_many is None:
-        too_many = low + 64  # then on to where the average so far leads
+        too_many = low + 64  # then extrapolate from the average so far
         while not _over(draft, too_many, budget):
             low, average = too_many, draft.weight(too_many) / too_many
             too_many += 64 + int((budget - draft.weight(too_many)) / average)

@@ -26,7 +26,7 @@ class Reading:
     question: str
     answers: list[str]
     gold: list[int]  # the answer is in these
-    related: list[int]  # distractors of the question's own
+    related: list[int]  # distractors that belong to this question
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Materials:
 
     @cached_property
     def dictionary(self) -> list[str]:
-        """For word lists that need more than wonderwords has: near 128k tokens."""
+        """For samples near 128k tokens, which need more words than wonderwords has."""
         path = self._find(*_DICTIONARY)
         if path is None:
             raise ValueError(
@@ -102,7 +102,7 @@ class Materials:
         return _hotpotqa([_official_hotpot_row(row) for row in rows])
 
     def digests(self) -> dict[str, str]:
-        """What the files are, by content; samples made from them are kept under it."""
+        """Hashes of the files' content; samples made from them are cached under these."""
         names = ("PaulGrahamEssays.json", "squad.json", "hotpotqa.json", *_DICTIONARY)
         paths = {name: self._find(name) for name in names}
         return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items() if path} | {

@@ -10,7 +10,7 @@ from iha.evaluate.ruler.lengths import Draft, Rendered, RunningSum, TokenCounter
 from iha.evaluate.ruler.materials import NOISE, Materials
 from iha.evaluate.ruler.settings import NEEDLE_TASKS, NIAH, Needles
 
-DEPTHS = [round(100 * i / 39) for i in range(40)]  # of needles among an essay's sentences, in percent
+DEPTHS = [round(100 * i / 39) for i in range(40)]  # depths of needles in an essay, in percent
 Assemble = Callable[[int], tuple[str, list[float]]]  # units to the context, and where in it each needle is, 0 to 1
 
 
@@ -52,7 +52,7 @@ def needle_draft(name: str, rng: Random, materials: Materials, counter: TokenCou
 
 
 class _Draw:
-    """Random keys and values, none of them twice: an answer has one place."""
+    """Random distinct keys and values, so that each answer has one place."""
 
     def __init__(self, rng: Random, materials: Materials) -> None:
         self.rng, self.materials, self.drawn = rng, materials, set[str]()
@@ -94,7 +94,7 @@ def _question(setting: Needles, queries: list[str]) -> tuple[str, str]:
 
 
 def _among_lines(needles: list[str], seed: float, filler: Callable[[int], list[str]]) -> Assemble:
-    """Each needle before a random line of its own."""
+    """Each needle before a different random line."""
 
     def assemble(n: int) -> tuple[str, list[float]]:
         lines = filler(n)

@@ -31,7 +31,7 @@ def reading_draft(reading: Reading, library: Library, rng: Random, counter: Toke
 
 
 def _documents(reading: Reading, library: Library, rng: Random, order: list[int]) -> Iterator[str]:
-    """Gold, then related, then random ones; and all of them again for as long as anyone asks."""
+    """Gold documents, then related ones, then random ones; then all of them again, without end."""
     own = reading.gold + rng.sample(reading.related, len(reading.related))
     others = list(set(range(len(library.documents))) - set(own))
     for document in cycle(own + rng.sample(others, len(others))):

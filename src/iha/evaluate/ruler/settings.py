@@ -1,6 +1,6 @@
 """The 13 official settings: NVIDIA/RULER, scripts/synthetic.yaml and scripts/data/synthetic/constants.py (Apache-2.0).
 
-Prompts are data: a score is comparable with published ones only if they are NVIDIA's to the letter.
+Scores are comparable with published ones only if the prompts are exactly NVIDIA's.
 """
 
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ from iha.evaluate.ruler.settings import DEFAULT_SAMPLES, FAMILIES, NEEDLE_TASKS,
 from iha.evaluate.ruler.tracking import tracking_draft
 from iha.evaluate.shelf import remembered, tokenizer_digest
 
-GENERATOR = 1  # raised whenever the same seed makes other samples
+GENERATOR = 1  # increased whenever the same seed gives different samples
 SHORTEST, LONGEST = 256, 131072
 
 
@@ -46,7 +46,7 @@ class RulerTask:
         """Nothing is needed to judge."""
 
     def questions(self, source: Source) -> list[Question]:
-        """The first samples of this seed; the same sample whatever the number of them."""
+        """The first samples of this seed. A sample does not depend on how many are asked for."""
         if source.cache is None:
             return self.generate(source)
         return remembered(source.cache, self.name, self._fingerprint(source), lambda: self.generate(source))

@@ -14,7 +14,7 @@ EXAMPLE_TOKENS = 500  # NVIDIA's; in samples under 2048 tokens a quarter of the 
 
 def tracking_draft(rng: Random, length: int, counter: TokenCounter) -> Draft:
     example = _chain_draft(rng, letters=3, counter=counter)
-    # However short the sample is, it has the smallest example.
+    # Even the shortest sample has the smallest example.
     shown = fit(example, max(smallest(example, counter), min(EXAMPLE_TOKENS, length // 4)), counter)[0]
     before = f"{shown.prompt}{shown.prefix} {' '.join(example.answers)}\n\n"
     question = _chain_draft(rng, letters=5, counter=counter)

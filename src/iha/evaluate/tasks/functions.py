@@ -1,4 +1,4 @@
-"""What the YAML files beside this one call by `!function`: from our own run and from the `lm_eval` command alike."""
+"""Functions that the YAML files in this directory call by `!function`, for `iha eval` and for `lm_eval`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ mbpp_sft = _results("mbpp_sft")
 humaneval = _results("humaneval")
 
 
-# Prompts are functions: lm-eval compiles a template anew for every question and example, a minute for GSM8K.
+# Prompts are functions: lm-eval recompiles a template for every question and example, which takes a minute for GSM8K.
 
 REASON = "Please reason step by step, and put your final answer within \\boxed{}."
 
@@ -82,7 +82,7 @@ def first_five(dataset: Any) -> Any:
 
 
 def mbpp_test(dataset: Any) -> Any:
-    """The test split, also of the one file that all splits are published in: tasks 11 to 510."""
+    """The test split, tasks 11 to 510, also when one file holds all splits, as published."""
     return dataset.filter(lambda doc: 11 <= doc["task_id"] <= 510)
 
 

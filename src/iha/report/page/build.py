@@ -1,4 +1,4 @@
-"""Sections to one file: styles, scripts, the chart library and all data inside, nothing loaded from anywhere."""
+"""Builds one file from sections. Styles, scripts, the chart library and all data are inline; nothing is loaded."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def write_figures(charts: Sequence[Chart], directory: Path) -> list[Path]:
     written = []
     for chart in charts:
         svg, png = directory / f"{chart.id}.svg", directory / f"{chart.id}.png"
-        # The page gives charts the width of the window; paper has none.
+        # On the page a chart is as wide as the window; a file needs a fixed width.
         spec = json.dumps(chart.spec | ({"width": 560} if chart.spec.get("width") == "container" else {}))
         write_text(svg, vl_convert.vegalite_to_svg(spec))
         write_bytes(png, vl_convert.vegalite_to_png(spec, scale=2))
@@ -66,10 +66,10 @@ def _asset(name: str) -> str:
 
 
 def _json(content: object) -> str:
-    """No `<` in it: a script element ends at the first `</script`, wherever it stands."""
+    """JSON without any `<`: a script element ends at the first `</script`, even inside a string."""
     return json.dumps(content, ensure_ascii=False).replace("<", r"\u003c")
 
 
 def _inside_script(text: str) -> str:
-    """JavaScript without the words that would end its element; in strings and patterns they mean the same so."""
+    """JavaScript with everything escaped that would end its element. In strings and patterns the meaning stays."""
     return re.sub("</(script)", r"<\\/\1", text, flags=re.IGNORECASE).replace("<!--", r"<\!--")

@@ -6,7 +6,7 @@ Every chart: hover for the numbers, click a name in the legend to see it alone (
 from collections.abc import Sequence
 from typing import Any
 
-# Okabe and Ito's colours, which the common kinds of colour blindness keep apart, and that hold on light and dark.
+# Okabe and Ito's colours: distinct under common colour blindness, and readable on light and dark backgrounds.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f", "#b2182b")
 HEIGHT = 300
 
@@ -60,7 +60,7 @@ def bars(
     number: str = ".1f",
     zero: bool = False,
 ) -> dict[str, Any]:
-    """Horizontal dots with their spread: a difference of a point is seen where bars from zero would all look alike."""
+    """Horizontal dots with their spread: they show a difference of one point, where bars from zero would look alike."""
     names = list(dict.fromkeys(row[category] for row in rows))
     y: dict[str, Any] = {
         "field": category,

@@ -19,7 +19,7 @@ class Found:
 
 
 class Results:
-    """All records below two directories, by kind. Files that are not records are passed over, damaged ones raise."""
+    """All records below two directories, by kind. Files that are not records are skipped, damaged ones raise."""
 
     def __init__(self, run: Path | None, committed: Path | None) -> None:
         self.found: list[Found] = []
@@ -34,7 +34,7 @@ class Results:
         return sorted(newest, key=lambda found: ORIGINS.index(found.origin))
 
     def best(self, kind: str) -> Found | None:
-        """The one to show where there is room for one: this run's, or else the committed one."""
+        """The one record to show: this run's if it exists, otherwise the committed one."""
         found = self.of_kind(kind)
         return found[0] if found else None
 

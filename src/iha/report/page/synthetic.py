@@ -9,7 +9,7 @@ from iha.synthetic.files import RESULTS_KIND, SUMMARY_KIND
 
 COMMAND = "iha synth binary --scale quick"
 TASKS = {"binary": "2-hop", "ternary": "3-hop"}
-# The text of appendix D: IHA ahead of 2-simplicial attention by at most so many per cent.
+# From the text of appendix D: by how many per cent IHA is ahead of 2-simplicial attention, at most.
 PAPER_LEAD = {"binary": 4.7, "ternary": 3.3}
 
 

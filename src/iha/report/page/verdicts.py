@@ -76,7 +76,7 @@ def theorems(results: Results) -> list[Verdict]:
 
 
 def composition(results: Results) -> list[Verdict]:
-    """Judged by runs of the paper's own model to their end; smaller or cut runs are shown and decide nothing."""
+    """Judged only by complete runs of the paper's own model. Other runs are shown but decide nothing."""
     verdicts = []
     for task, hops in TASKS.items():
         claim = f"{hops}: IHA is ahead of 2-simplicial attention"
@@ -119,7 +119,7 @@ def _lead(record: Any, task: str) -> dict[str, Any] | None:
 
 
 def language_model(results: Results) -> list[Verdict]:
-    """At 2.4 B parameters nothing can be tested here; the scale model's numbers stand beside the paper's."""
+    """Nothing can be tested here at 2.4 B parameters; the scale model's numbers are shown beside the paper's."""
     rows = {
         row["mechanism"]: row
         for found in results.of_kind("scale-model")

@@ -1,9 +1,9 @@
 """What a task is, and how its splits are drawn.
 
 A task draws inputs and answers them. Whether an example belongs to train, validation or test is decided by a hash of
-its content, and a split draws until it has enough examples of its own. So the three splits are disjoint by
-construction, whatever the seed and the number of examples, and none needs to be generated to know another: each is a
-pure function of (task, split, seed). Without this the small tasks would leak: of the 1 250 5 x 5 matrices in a ternary
+its content. A split draws examples until it has enough that belong to it. So the three splits are disjoint by
+construction, whatever the seed and the number of examples, and each can be generated without the others: it is a pure
+function of (task, split, seed). Without this the small tasks would leak: of the 1 250 5 x 5 matrices in a ternary
 test set of independent draws, about 50 are in the training set too.
 """
 
@@ -40,7 +40,7 @@ class Task(ABC):
     name: str
     sizes: tuple[int, ...]
 
-    # "binary": one logit a token; "classes": num_outputs logits; "values": num_outputs real numbers
+    # "binary": one logit per token; "classes": num_outputs logits; "values": num_outputs real numbers
     kind = "binary"
     grid = False  # whether tokens are the cells of a size x size matrix: only then 2-D positions make sense
 

@@ -30,8 +30,8 @@ class PolynomialFilter(Task):
 
     The graph is fixed (the same for all examples and seeds), as in the paper's theorem, where its powers live in the
     weights and learned positions stand for the identity matrix beside X. A is a random walk: its powers have
-    non-negative rows of sum 1, so softmax attention can represent each, one pattern a power. Every power's block is
-    scaled to variance 1, so that all count alike.
+    non-negative rows of sum 1, so softmax attention can represent each, with one pattern per power. Every power's block
+    is scaled to variance 1, so that all have equal weight in the loss.
     """
 
     order: int = 4  # k

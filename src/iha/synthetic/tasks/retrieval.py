@@ -12,8 +12,8 @@ from iha.synthetic.tasks.base import IGNORE, Task
 class MultiKeyRetrieval(Task):
     """`size` tokens that hold a two-symbol key and a value, then tokens that hold a key and ask for its value.
 
-    A small picture of RULER's multi-key needles: all keys of an example differ, most share a symbol with the one asked
-    for, so matching one half is not enough. Key and value share a token because one layer is all there is (finding
+    A small version of RULER's multi-key needles: all keys of an example differ, most share a symbol with the one asked
+    for, so matching one half is not enough. Key and value share a token because the model has only one layer (finding
     "what follows the key" needs two).
     """
 

@@ -10,10 +10,10 @@ MOST_QUESTIONS = 4
 
 
 def hops(rng: random.Random, depths: Sequence[int], people: Sequence[int]) -> Puzzle:
-    """The boss of everybody is drawn at random among the others, and the facts stand in random order.
+    """Everybody's boss is drawn at random among the others, and the facts are in random order.
 
     A question about d hops is "Who is the boss of the boss of Ann?" with d times "the boss of". Nobody is asked
-    about whose chain returns to themselves within d steps: the answer would stand in the question.
+    about whose chain returns to themselves within d steps: the answer would be in the question.
     """
     names = rng.sample(NAMES, rng.choice(list(people)))
     depth = rng.choice(list(depths))

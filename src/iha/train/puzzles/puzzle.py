@@ -1,4 +1,4 @@
-"""A puzzle is a document in pieces; some of them are answers that follow from what stands before."""
+"""A puzzle is a document in pieces; some of them are answers that follow from the text before them."""
 
 import hashlib
 import random

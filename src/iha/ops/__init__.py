@@ -5,5 +5,5 @@
 - `decoding`: one new token against a cache.
 - Shared by the mechanisms: `visibility` and `masking` (which keys a query sees), `mixing` (alpha and R), `rotary`,
   `inputs` and `checks` (preparing and checking arguments), `precision`. `pairs` counts visible (query, key) pairs.
-- `backends`: the implementations of attention that all mechanisms use.
+- `backends`: the implementations of attention behind the mechanisms.
 """

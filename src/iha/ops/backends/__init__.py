@@ -1,6 +1,7 @@
 """How attention is computed, behind the mechanisms.
 
-`attention.attend` is the only entry point. It asks `dispatch` for a backend.
+`attention.attend` computes standard attention with the backend that `dispatch` chooses. IHA calls `banded` directly,
+because that backend includes mixing and collapse.
 
 - sdpa: torch's fused kernel if no mask tensor is needed, otherwise `tiled`: the same kernel tile by tile
 - banded: sliding-window IHA in segments, including mixing and collapse

@@ -16,7 +16,7 @@ _NARROWEST = 16  # the smallest head width at which the CPU kernel's matrix prod
 
 def fused_on(x: Tensor) -> bool:
     """Whether to use the fused CPU kernel: not if `sdpa_kernel` has disabled it in favour of plain matrix products."""
-    # The setting cannot be read while compiling. It is disabled to count FLOPs, which compiled graphs are not used for.
+    # The setting cannot be read while compiling. Only FLOP counting disables the kernel, and it does not compile.
     return x.device.type == "cpu" and (torch.compiler.is_compiling() or torch.backends.cuda.flash_sdp_enabled())
 
 

@@ -1,4 +1,4 @@
-"""Llama, Mistral and Qwen2/Qwen3 checkpoints become IHA models with the same logits, and back while that is exact."""
+"""Convert Llama, Mistral and Qwen2/Qwen3 checkpoints to IHA models with the same logits, and back if that is exact."""
 
 from iha.convert.back import export
 from iha.convert.forward import convert, from_pretrained, summary

@@ -1,6 +1,6 @@
-"""What a Llama, Mistral, Qwen2 or Qwen3 configuration says in the words of `IHAConfig`, and the other way round.
+"""Translation of Llama, Mistral, Qwen2 and Qwen3 configurations to `IHAConfig` and back.
 
-Tensor names are the same on both sides, so configurations are all there is to translate.
+Tensor names are the same on both sides, so only configurations need translation.
 """
 
 from dataclasses import asdict
@@ -35,10 +35,10 @@ def to_iha(
 
     Args:
         raw: the contents of the source's config.json.
-        num_pseudo_heads: P of the converted layers, one number or one a layer of the model.
+        num_pseudo_heads: P of the converted layers, one number or one per layer of the model.
         layers: which layers become IHA; the others stay multi-head attention. None: those that `schedule` names.
-        schedule: "all", or "4:1" for four IHA layers to one that stays.
-        causal, collapse: of the IHA layers. Windows stay those of the source: another window is another function.
+        schedule: "all", or "4:1": of every five layers, four become IHA and one stays.
+        causal, collapse: of the IHA layers. Windows are kept: another window would compute another function.
     """
     from transformers import CONFIG_MAPPING
 
@@ -81,14 +81,14 @@ def to_iha(
         layer_schedule=layer_schedule,
         causal=causal,
         collapse=collapse,
-        rope_positions="token",  # virtual positions would turn the copies of a key apart: not the same function
+        rope_positions="token",  # virtual positions rotate the copies of a key differently: not exact
         mixing_init="warm_start",
         converted_from=raw,
     )
 
 
 def from_iha(config: IHAConfig) -> dict[str, Any]:
-    """A config.json of the plain architecture that this configuration is, mixing left aside."""
+    """The config.json of the plain architecture that has this configuration apart from mixing."""
     if not config.gated_mlp:
         raise ValueError("gated_mlp=False: none of the known architectures has a feed-forward without a gate")
     windows = [spec.window for spec in config.layers]
@@ -126,7 +126,7 @@ def _plain_type(config: IHAConfig, windows: list[int | None]) -> str:
 
 
 def _windows(source: Any) -> list[int | None]:
-    """In tokens, itself included, as here."""
+    """Per layer, in tokens, including the query's own, as in `LayerSpec`."""
     window, L = getattr(source, "sliding_window", None), source.num_hidden_layers
     if source.model_type == "mistral":
         return [window] * L

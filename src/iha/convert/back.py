@@ -1,7 +1,8 @@
-"""From an IHA checkpoint back to a plain one, where its mixing is linear in the heads and so folds into projections.
+"""From an IHA checkpoint back to a plain one, where mixing is linear in the heads and so folds into the projections.
 
-With P = 1 that is always so. With P > 1 it is so while the pseudo-heads of a token share one key and one query: the row
-gives its P copies equal weight, which averages the pseudo-values. Anything else is refused: it is another function.
+With P = 1 this always holds. With P > 1 it holds as long as the P pseudo-heads of a head share one key and one query.
+Attention then gives the P copies of a key equal weight, which averages the pseudo-values. Anything else is refused: it
+computes another function.
 """
 
 import json
@@ -22,9 +23,9 @@ from iha.records import Progress, silent
 
 
 def export(source: str | os.PathLike, destination: str | os.PathLike, *, progress: Progress = silent) -> dict[str, Any]:
-    """Write an IHA checkpoint as the architecture it came from (or is), and return its config.json.
+    """Write an IHA checkpoint as its original or a matching plain architecture, and return the new config.json.
 
-    Checked before anything is written; the destination appears complete or not at all.
+    Everything is checked before anything is written, and the destination appears complete or not at all.
     """
     checkpoint = open_checkpoint(source)
     if checkpoint.config.get("model_type") != IHAConfig.model_type:
@@ -51,16 +52,16 @@ def export(source: str | os.PathLike, destination: str | os.PathLike, *, progres
     return raw
 
 
-Fold = dict[str, Tensor | None]  # projection name to the matrix over heads that it absorbs; None for the identity
+Fold = dict[str, Tensor | None]  # projection name to the matrix over heads to fold into it; None for the identity
 
 
 def _fold(config: IHAConfig, index: int, mixing: dict[str, Tensor]) -> Fold:
-    """q_proj (H, H), k_proj and v_proj (G, G): [head, source head]; o_proj (H, H): [head, source head]."""
+    """Matrices over heads, [head, source head]: q_proj and o_proj (H, H), k_proj and v_proj (G, G)."""
     alpha_q, alpha_k, alpha_v, R = (mixing[name].double() for name in _MIXING)
     H, P = alpha_q.shape[0], alpha_q.shape[2]
     # (H, H, P): [head, source head, pseudo-head]; a per-head R is the block-diagonal case.
     R = torch.diag_embed(R.t()).permute(1, 2, 0) if config.collapse == "per_head" else R.unflatten(1, (H, P))
-    used = R.abs().amax(dim=(0, 1)) > 0  # (P,): which pseudo-heads reach the output
+    used = R.abs().amax(dim=(0, 1)) > 0  # (P,): which pseudo-heads contribute to the output
     if P > 1:
         if config.rope_positions == "virtual":
             raise ValueError(
@@ -84,7 +85,7 @@ def _fold(config: IHAConfig, index: int, mixing: dict[str, Tensor]) -> Fold:
 
 
 def _is_identity(matrix: Tensor, dtype: torch.dtype) -> bool:
-    """Up to the rounding of P numbers that add up to it: then the projection is left exactly as it is."""
+    """Up to the rounding error of a sum of P numbers. Then the projection is left exactly as it is."""
     eye = torch.eye(matrix.shape[0], dtype=matrix.dtype)
     return bool((matrix - eye).abs().max() <= 4 * torch.finfo(dtype).eps)
 
@@ -106,7 +107,7 @@ def _plain(
 
 
 def _absorbed(weight: Tensor, matrix: Tensor, out: bool) -> Tensor:
-    """A projection (heads*D, E), its bias, or the output projection (E, heads*D): heads combined by the matrix."""
+    """A projection (heads*D, E), its bias, or the output projection (E, heads*D), with the matrix folded in."""
     heads = matrix.shape[0]
     if out:  # out_h = sum over m of matrix[h, m] * o_m
         folded = torch.einsum("ehd,hm->emd", weight.double().unflatten(1, (heads, -1)), matrix).flatten(1)
@@ -116,7 +117,7 @@ def _absorbed(weight: Tensor, matrix: Tensor, out: bool) -> Tensor:
 
 
 def _all_mixing(checkpoint: Checkpoint) -> dict[int, dict[str, Tensor]]:
-    """By layer. Small, unlike everything else, so all at once."""
+    """Mixing weights of each layer. They are small, so all are loaded at once."""
     from safetensors import safe_open
 
     mixing: dict[int, dict[str, Tensor]] = {}

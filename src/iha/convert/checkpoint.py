@@ -1,6 +1,6 @@
-"""A checkpoint as files, read with suspicion: headers before tensors, one shard in memory at a time.
+"""Reading checkpoint files as untrusted input: headers before tensors, one shard in memory at a time.
 
-Nothing outside the checkpoint's directory is read, whatever its index or its links say.
+Nothing outside the checkpoint's directory is read, even if its index or a link points there.
 """
 
 import json
@@ -16,17 +16,17 @@ from torch import Tensor
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _FLOATING = ("F64", "F32", "F16", "BF16")
-_LONGEST_JSON = 2**28  # bytes; the index of a model with a million tensors has half of that
+_LONGEST_JSON = 2**28  # bytes; the index of a model with a million tensors takes half of that
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint directory whose headers have been read and found whole."""
+    """A checkpoint directory whose headers have been read and are consistent."""
 
     directory: Path
     config: dict[str, Any]
     shards: dict[str, dict[str, tuple[int, ...]]]  # file name to tensor name to shape
-    companions: tuple[str, ...]  # tokenizer, chat template, generation settings: no weights, configuration or code
+    companions: tuple[str, ...]  # tokenizer, chat template, generation settings: not weights, configuration or code
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -43,7 +43,7 @@ class Checkpoint:
 
 
 def open_checkpoint(source: str | os.PathLike) -> Checkpoint:
-    """A local directory, or the name of a repository on the Hub. Raises ValueError for anything broken."""
+    """Open a local directory or a repository on the Hub, given by name. Raises ValueError for anything broken."""
     directory = _directory(source)
     if not (directory / "config.json").is_file():
         raise ValueError(f"{directory} has no config.json")
@@ -65,7 +65,7 @@ def open_checkpoint(source: str | os.PathLike) -> Checkpoint:
 
 
 def check_shapes(found: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]], tied: bool) -> None:
-    """Raise ValueError for tensors that are missing, unknown or of another shape."""
+    """Raise ValueError for tensors that are missing, unknown or of the wrong shape."""
     optional = {"lm_head.weight"} if tied else set()
     if missing := sorted(set(expected) - set(found) - optional):
         raise ValueError(f"the checkpoint lacks {len(missing)} tensors, among them {', '.join(missing[:3])}")
@@ -79,7 +79,7 @@ def check_shapes(found: dict[str, tuple[int, ...]], expected: dict[str, tuple[in
 
 
 def check_depth(checkpoint: Checkpoint) -> None:
-    """Before a model is built by it: the number of layers is one that the weights can have."""
+    """Refuse a config.json with more layers than tensors, before a model is built from it."""
     layers, tensors = checkpoint.config.get("num_hidden_layers"), len(checkpoint.shapes)
     if not isinstance(layers, int) or isinstance(layers, bool) or not 1 <= layers <= tensors:
         raise ValueError(f"config.json asks for {layers!r} layers, the checkpoint has {tensors} tensors")
@@ -87,7 +87,7 @@ def check_depth(checkpoint: Checkpoint) -> None:
 
 @contextmanager
 def interpreting(what: str) -> Iterator[None]:
-    """Foreign code that reads a foreign file may raise anything; its user is told which file it was."""
+    """Turn any error of `transformers` while interpreting a file into a ValueError that names the file."""
     try:
         yield
     except (ValueError, MemoryError):
@@ -107,12 +107,12 @@ def _directory(source: str | os.PathLike) -> Path:
     patterns = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
     try:
         return Path(snapshot_download(str(source), allow_patterns=patterns))
-    except Exception as error:  # the Hub's client has a dozen kinds
+    except Exception as error:  # the Hub's client raises a dozen different types
         raise ValueError(f"no checkpoint directory {str(source)!r}, and the Hub has not given it: {error}") from error
 
 
 def _weight_map(directory: Path) -> dict[str, str]:
-    """Tensor name to shard. The names decide what is read and written, so they must be plain file names."""
+    """Tensor name to shard. Shard names decide what is read and written, so they must be plain file names."""
     weight_map = _json(directory, INDEX).get("weight_map")
     if not isinstance(weight_map, dict):
         raise ValueError(f"{directory / INDEX} has no weight_map")
@@ -126,9 +126,9 @@ def _weight_map(directory: Path) -> dict[str, str]:
 
 
 def _inside(directory: Path, name: str) -> Path:
-    """The path of a file, which must be regular and lie in the directory, not merely be linked from there.
+    """The path of a regular file in the directory. A link to a file outside it is refused.
 
-    The Hub's cache consists of links from snapshots/<commit>/ to blobs/ beside it; these are followed.
+    Exception: the Hub's cache consists of links from snapshots/<commit>/ to blobs/ next to it; these are followed.
     """
     path, home = directory / name, directory.resolve()
     target = path.resolve()

@@ -1,4 +1,4 @@
-"""Where a converted checkpoint goes: a directory that appears complete or not at all."""
+"""Writing a converted checkpoint: its directory appears complete or not at all."""
 
 import fcntl
 import glob
@@ -18,9 +18,10 @@ from iha.records import Progress
 
 @contextmanager
 def complete_or_absent(destination: str | os.PathLike, num_bytes: int = 0) -> Iterator[Path]:
-    """A directory to write into that becomes `destination` at the end, or disappears if anything goes wrong.
+    """A temporary directory that is renamed to `destination` at the end, or removed if anything fails.
 
-    It is locked while its process lives. What a killed process has left is removed by the next one that comes.
+    It is locked while its process lives. Leftovers of a killed process are removed by the next call for the same
+    destination.
     """
     destination = Path(os.path.abspath(destination))
     if destination.is_symlink():
@@ -35,7 +36,7 @@ def complete_or_absent(destination: str | os.PathLike, num_bytes: int = 0) -> It
     partial, lock = _locked_directory(destination)
     try:
         yield partial
-        partial.chmod(0o755)  # mkdtemp's is private
+        partial.chmod(0o755)  # mkdtemp makes it private
         for path in partial.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
@@ -52,7 +53,7 @@ def complete_or_absent(destination: str | os.PathLike, num_bytes: int = 0) -> It
 def write_shards(
     directory: Path, shards: Iterator[tuple[str, dict[str, Tensor]]], count: int, progress: Progress
 ) -> None:
-    """Each shard as it comes, and the index if there are several."""
+    """Write each shard as it arrives, and the index unless there is a single file."""
     from safetensors.torch import save_file
 
     weight_map: dict[str, str] = {}
@@ -69,13 +70,13 @@ def write_shards(
 
 
 def copy_companions(checkpoint: Checkpoint, directory: Path) -> None:
-    """Tokenizer, chat template, generation settings."""
+    """Copy tokenizer, chat template and generation settings."""
     for name in checkpoint.companions:
         shutil.copyfile(checkpoint.directory / name, directory / name)
 
 
 def _locked_directory(destination: Path) -> tuple[Path, int]:
-    """A new directory and the descriptor that locks it: the kernel lets go when the process ends, however it ends."""
+    """A new directory and the descriptor that locks it. The kernel releases the lock whenever the process ends."""
     while True:
         path = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", suffix=".partial", dir=destination.parent))
         descriptor = os.open(path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""From a plain checkpoint to an IHA model that computes the same: alpha and R start warm, everything else is copied."""
+"""From a plain checkpoint to an equivalent IHA model: alpha and R get the warm start, all other weights are copied."""
 
 import os
 import re
@@ -36,14 +36,14 @@ def from_pretrained(
 ) -> IHAForCausalLM:
     """Load a Llama, Mistral, Qwen2 or Qwen3 checkpoint as an IHA model with the same logits at step 0.
 
-    Its pseudo-heads learn apart from the first step on: values are perturbed so that the perturbations cancel in the
-    output and not in the gradients.
+    Its pseudo-heads get different gradients from the first step on: pseudo-values are perturbed so that the
+    perturbations cancel in the output but not in the gradients.
 
     Args:
-        source: a checkpoint directory with safetensors, or a repository on the Hub.
+        source: a checkpoint directory with safetensors, or the name of a repository on the Hub.
         num_pseudo_heads, layers, schedule, causal, collapse: see `iha.convert.architectures.to_iha`.
         seed: of the perturbations.
-        dtype: of the model; None, that of the checkpoint.
+        dtype: of the model; None takes that of the checkpoint.
     """
     checkpoint, config = _plan(source, num_pseudo_heads, layers, schedule, causal, collapse)
     with torch.device("meta"):
@@ -69,7 +69,7 @@ def convert(
     seed: int = 0,
     progress: Progress = silent,
 ) -> IHAConfig:
-    """As `from_pretrained`, from directory to directory, with one shard in memory at a time.
+    """Like `from_pretrained`, but from directory to directory, with one shard in memory at a time.
 
     Everything is checked before anything is written, and the destination appears complete or not at all.
     """
@@ -101,7 +101,7 @@ def _plan(source: str | os.PathLike, P: int | list[int], *options: Any) -> tuple
 
 
 def _converted(checkpoint: Checkpoint, config: IHAConfig, seed: int) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """The shards, with the mixing weights of a layer beside its query projection."""
+    """The converted shards. The mixing weights of a layer go into the shard of its query projection."""
     for shard in checkpoint.shards:
         tensors = checkpoint.load(shard)
         tensors = {n: t for n, t in tensors.items() if not n.endswith("rotary_emb.inv_freq")}
@@ -129,7 +129,7 @@ def _mixing(config: IHAConfig, layer_idx: int, seed: int, dtype: torch.dtype) ->
 
 
 def summary(config: IHAConfig) -> dict[str, Any]:
-    """What was done, in numbers."""
+    """The conversion in numbers."""
     schedule = config.layers
     added = (_mixing(config, index, 0, torch.float32) for index in range(len(schedule)))
     return {

@@ -1,6 +1,6 @@
-"""Layers by number, as people write them."""
+"""Parsing of layer selections as typed by users."""
 
-_MOST_LAYERS = 100_000  # no model has as many; a slip of the finger must not fill the memory
+_MOST_LAYERS = 100_000  # more than any model has; a typo must not fill the memory
 
 
 def parse_layers(text: str) -> list[int]:

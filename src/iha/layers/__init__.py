@@ -1,4 +1,4 @@
-"""Attention mechanisms as nn.Module, one file a mechanism, one interface (`SelfAttention`)."""
+"""Attention mechanisms as nn.Module, one file per mechanism, one interface (`SelfAttention`)."""
 
 from iha.layers.base import SelfAttention
 from iha.layers.cache import KVCache

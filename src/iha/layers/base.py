@@ -1,7 +1,7 @@
 """What every self-attention layer here shares: four projections, RoPE, padding, and decoding with a cache.
 
-A mechanism subclasses `SelfAttention`, adds its own parameters and says how heads attend. The way through a layer is
-project → rotate → (cache) → attend, or decode for a single new token → project out.
+A mechanism subclasses `SelfAttention`, adds its own parameters and defines how heads attend. A forward runs
+project → rotate → (cache) → attend → output projection. For a single new token, decode takes the place of attend.
 """
 
 import math
@@ -27,7 +27,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
     """Drop-in self-attention: (B, N, embed_dim) to (B, N, embed_dim)."""
 
     num_pseudo_heads: int = 1  # P; only IHA has more
-    rotary_stride: int = 1  # how many positions RoPE moves on from token to token
+    rotary_stride: int = 1  # RoPE positions per token
     backend: str = "auto"
     has_pseudo_heads: bool = False  # whether the layer takes num_pseudo_heads
     knows_depth: bool = False  # whether the layer takes `depth`, its index in the model
@@ -63,7 +63,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
         self.k_proj = nn.Linear(embed_dim, num_kv_heads * self.head_dim, **options)
         self.v_proj = nn.Linear(embed_dim, num_kv_heads * self.head_dim, **options)
         self.o_proj = nn.Linear(num_heads * self.head_dim, embed_dim, out_bias, device=device, dtype=dtype)
-        # QK-norm (Qwen3 and others): each head's query and key, of width D, normalised before RoPE.
+        # QK-norm (Qwen3 and others): queries and keys are normalised per head, over D features, before RoPE.
         self.q_norm, self.k_norm = (
             None if qk_norm_eps is None else nn.RMSNorm(self.head_dim, qk_norm_eps, device=device, dtype=dtype)
             for _ in range(2)
@@ -81,14 +81,14 @@ class SelfAttention(StatesItsCosts, nn.Module):
         document_ids: Tensor | None = None,  # (B, Nq) int, attention stays inside a document
         cache: LayerCache | None = None,
         shared: Shared | None = None,
-    ) -> Any:  # (B, Nq, E); with `shared`, that and the attention weights or None
-        """With a cache, x holds the tokens after those the cache has seen, in chunks of any size.
+    ) -> Any:  # (B, Nq, E); with `shared`, a pair of it and the attention weights (or None)
+        """With a cache, x holds the tokens that follow those the cache has seen, in chunks of any size.
 
-        `shared` is for models: what all their layers have in common in this forward.
+        `shared` is passed by models: what all their layers share in this forward.
         """
         self._check_inputs(x, key_padding_mask, document_ids, cache)
         if key_padding_mask is not None:
-            # Here and not only on the heads: the projections' gradients would meet whatever padding holds.
+            # Zeroing the heads alone is not enough: NaN or inf in padding would reach the projections' gradients.
             x = x.masked_fill(~key_padding_mask[:, :, None], 0)
         q, k, v = self.project(x)
         rotation = self._rotation(q, cache) if shared is None else shared.rotations[self.rotary_stride]
@@ -112,7 +112,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
         return out if shared is None else (out, weights)
 
     def rotate_keys(self, k: Tensor, rotation: Rotation) -> Tensor:
-        """k (B, Nq, G, D) at the positions of its tokens."""
+        """k (B, Nq, G, D), rotated to the positions of its tokens."""
         return rotation(k)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call) -> tuple[Tensor, Tensor | None]:
@@ -143,7 +143,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
     def attend_with_weights(
         self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call
     ) -> tuple[Tensor, Tensor]:
-        """The same by the plain formula, and the attention weights."""
+        """The output of `attend` by the plain formula, and the attention weights."""
         raise ValueError(f"{type(self).__name__} has no attention weights to show: use a backend other than eager")
 
     def decode(self, q: Tensor, cached: Cached, call: Call) -> Tensor:
@@ -152,22 +152,22 @@ class SelfAttention(StatesItsCosts, nn.Module):
         return self.attend(q, k, v, masking, call)
 
     def decoding_bias(self, cached: Cached, call: Call) -> Tensor | None:
-        """What the newest token sees of T in the cache, (1 or B, H*P*P, T), 0 or -inf; None for everything.
+        """Mask of the newest token over the T cached tokens, (1 or B, H*P*P, T), 0 or -inf; None if it sees all.
 
-        Layers of a model share it.
+        Layers of a model that need the same mask share it.
         """
         rule, T = self.visibility, cached.num_tokens
         own_token_whole = rule.causal == "token" or rule.num_pseudo_heads == 1
         everything = own_token_whole and (rule.window is None or rule.window >= T) and not cached.has_room
         if everything and cached.key_padding_mask is None and cached.document_ids is None:
             return None
-        # A number in a dictionary's key is a constant to the compiler: it would compile every token anew.
+        # The compiler treats a number in a dictionary key as a constant: it would recompile for every token.
         memo = None if call.shared is None or torch.compiler.is_compiling() else call.shared.biases
         key = (rule, cached.first, T, self.num_heads)
         if memo is not None and key in memo:
             return memo[key]
         masking = Masking(rule, cached.key_padding_mask, cached.document_ids)
-        # The key's own device and dtype: a projection's weight may be offloaded or quantised.
+        # Device and dtype come from the cached keys: a projection's weight may be offloaded or quantised.
         visible = visible_to_newest(masking, cached.newest, cached.first, T, cached.k.device)
         bias = decoding_bias(visible, self.num_heads, cached.k.dtype)
         if memo is not None:
@@ -175,7 +175,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
         return bias
 
     def _last_is_newest(self, cached: Cached) -> tuple[Tensor, Tensor, Masking]:
-        """The cache as (B, N, G, D) whose last token is the newest, as `attend` takes it."""
+        """Keys and values (B, N, G, D) and their masking for `attend`, which needs the newest token to be the last."""
         k, v = cached.k.transpose(1, 2), cached.v.transpose(1, 2)
         padding, documents = cached.key_padding_mask, cached.document_ids
         if not cached.has_room:
@@ -184,7 +184,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
             N = int(cached.newest) + 1 - cached.first
             padding, documents = (None if t is None else t[:, :N] for t in (padding, documents))
             return k[:, :N], v[:, :N], Masking(self.visibility, padding, documents)
-        # Compiled code must not depend on how much is filled: the room is moved to the front, where it is padding.
+        # Compiled code must not depend on how much is filled. So unfilled slots move to the front, masked as padding.
         T, filled = cached.num_tokens, cached.newest + 1 - cached.first
         order = (torch.arange(T, device=k.device) + filled) % T
         real = (order < filled).expand(k.shape[0], T)
@@ -203,7 +203,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
     def _check_inputs(
         self, x: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None, cache: LayerCache | None
     ) -> None:
-        """Everything that can be refused is refused before anything is computed, and before the cache is touched."""
+        """Refuse bad inputs before anything is computed and before the cache is touched."""
         if x.dim() != 3 or x.shape[-1] != self.embed_dim:
             raise ValueError(f"x must be (B, N, embed_dim={self.embed_dim}), got shape {tuple(x.shape)}")
         check_masking(Masking(self.visibility, key_padding_mask, document_ids), x)

@@ -1,10 +1,11 @@
 """The cache of incremental decoding: keys and values before mixing, keys after RoPE, (B, G, N, D).
 
-Pseudo-heads are a function of the heads, so caching the heads is enough: G heads x N tokens, the size of a plain cache
-and 1/P of one that held pseudo-heads. RoPE and mixing commute, so keys are rotated once, to their token's position.
+Pseudo-heads are a function of the heads, so caching the heads is enough: G KV heads x N tokens. That is the size of a
+multi-head cache, and 1/P of a cache of pseudo-heads. RoPE and mixing commute, so keys are rotated once, to their
+token's position.
 
-A layer needs three things of a cache, whoever made it (`LayerCache`): how many tokens it has seen, everything that new
-tokens may look at, and to keep that for the tokens after them.
+`LayerCache` is what a layer needs from any cache: how many tokens it has seen, the keys and values that new tokens may
+attend to, and a way to keep them for later tokens.
 """
 
 from typing import NamedTuple, Protocol
@@ -16,14 +17,14 @@ from iha.layers.growth import Room, extended, kept
 
 
 class Cached(NamedTuple):
-    """What a chunk of queries may look at, the chunk itself included."""
+    """The tokens that a chunk of queries may attend to, including the chunk itself."""
 
     k: Tensor  # (B, G, T, D), rotated, un-mixed
     v: Tensor  # (B, G, T, D)
     key_padding_mask: Tensor | None  # (B, T) bool
     document_ids: Tensor | None  # (B, T) int
     first: int  # token index of k[:, :, 0]
-    newest: int | Tensor  # token index of the last query; a cache of fixed size has room behind it
+    newest: int | Tensor  # token index of the last query; a static cache has unfilled slots after it
 
     @property
     def num_tokens(self) -> int:
@@ -31,12 +32,12 @@ class Cached(NamedTuple):
 
     @property
     def has_room(self) -> bool:
-        """Whether T goes beyond the newest token."""
+        """Whether there are unfilled slots after the newest token."""
         return not isinstance(self.newest, int) or self.newest + 1 - self.first != self.num_tokens
 
 
 class LayerCache(Protocol):
-    """One attention layer's cache. `iha.models.cache` puts the caches of `transformers` under it."""
+    """Interface of one attention layer's cache. `iha.models.cache` adapts the caches of `transformers` to it."""
 
     @property
     def num_tokens_seen(self) -> int | Tensor: ...
@@ -49,12 +50,12 @@ class LayerCache(Protocol):
 
 
 class KVCache:
-    """One attention layer's cache. Pass it to every forward of that layer; it grows by the tokens of each."""
+    """One attention layer's cache. Pass it to every forward of that layer; each forward appends its tokens."""
 
     def __init__(self) -> None:
         self._kept: Cached | None = None
-        self._rooms: tuple[Room | None, Room | None] = (None, None)  # spare memory behind keys and values
-        self.num_tokens_seen = 0  # N, dropped ones included
+        self._rooms: tuple[Room | None, Room | None] = (None, None)  # spare memory after keys and values
+        self.num_tokens_seen = 0  # N, including tokens dropped since
 
     @property
     def num_tokens_kept(self) -> int:
@@ -62,7 +63,7 @@ class KVCache:
 
     @property
     def num_bytes(self) -> int:
-        """Of the keys and values."""
+        """Size of the cached keys and values."""
         return 0 if self._kept is None else sum(t.numel() * t.element_size() for t in self._kept[:2])
 
     def extended(
@@ -72,7 +73,7 @@ class KVCache:
         key_padding_mask: Tensor | None = None,  # (B, Nq) bool, of the new tokens
         document_ids: Tensor | None = None,  # (B, Nq) int
     ) -> Cached:
-        """All that the new tokens may see. Nothing is kept before `keep`: a refused forward leaves the cache alone."""
+        """All that the new tokens may attend to. Only `keep` stores it: a refused forward leaves the cache as is."""
         newest = self.num_tokens_seen + k.shape[2] - 1
         new = Cached(k, v, key_padding_mask, document_ids, self.num_tokens_seen, newest)
         old = self._kept
@@ -84,7 +85,7 @@ class KVCache:
         return Cached(k, v, padding, documents, old.first, newest)
 
     def keep(self, cached: Cached, reach_back: int | None) -> None:
-        """Keep of what `extended` returned as many tokens as the next one can look back to; all of them when None."""
+        """Store what `extended` returned: the last `reach_back` tokens, which the next token can see; all if None."""
         count = cached.num_tokens if reach_back is None else min(reach_back, cached.num_tokens)
         dropped = cached.num_tokens - count
         k, v = (kept(t, count, room) for t, room in zip(cached[:2], self._rooms, strict=True))
@@ -94,7 +95,7 @@ class KVCache:
         self.num_tokens_seen = cached.newest + 1
 
     def reorder(self, sequences: Tensor) -> None:
-        """Keep these sequences, in this order (beam search)."""
+        """Keep only these sequences of the batch, in this order (beam search)."""
         if self._kept is not None:
             tensors = (None if t is None else t.index_select(0, sequences) for t in self._kept[:4])
             self._kept = Cached(*tensors, *self._kept[4:])  # type: ignore[call-arg,arg-type]

@@ -1,4 +1,4 @@
-"""How one forward of a layer is to be done, beside its input."""
+"""The settings of one forward of a layer, apart from its inputs."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,21 +11,21 @@ from iha.layers.rotation import Rotation
 
 @dataclass(frozen=True)
 class Shared:
-    """What all layers of a model have in common in one forward."""
+    """What all layers of a model share in one forward."""
 
-    rotations: dict[int, Rotation]  # of the new tokens, by the layers' `rotary_stride`
-    backend: str  # of the layers that take one
-    with_weights: bool = False  # by the plain formula, which has attention weights to show
-    biases: dict[Any, Tensor] = field(default_factory=dict)  # of the decoding step, by what they depend on
+    rotations: dict[int, Rotation]  # RoPE of the new tokens, keyed by the layers' `rotary_stride`
+    backend: str  # for the layers that take one
+    with_weights: bool = False  # use the plain formula and return the attention weights
+    biases: dict[Any, Tensor] = field(default_factory=dict)  # masks of the decoding step, keyed by all they depend on
 
     def to(self, device: torch.device | str, **_: Any) -> "Shared":
-        """On another device: what `accelerate` asks of arguments when it spreads layers over several."""
+        """A copy on another device. `accelerate` calls this when it places layers on several devices."""
         rotations = {stride: rotation.to(device) for stride, rotation in self.rotations.items()}
         return Shared(rotations, self.backend, self.with_weights)
 
 
 class Call(NamedTuple):
-    """What a layer's attention is given in one forward."""
+    """What `attend` and `decode` are given in one forward, besides tensors and masks."""
 
     rotation: Rotation | None
     backend: str
@@ -37,5 +37,5 @@ class Call(NamedTuple):
 
     @property
     def pseudo_rotary(self) -> tuple[Tensor, Tensor] | None:
-        """RoPE of the pseudo-heads beyond that of their token, (P, D/2) each; None where they have none."""
+        """cos and sin of the pseudo-heads' offsets from their token, (P, D/2) each; None if they have no offsets."""
         return None if self.rotation is None else self.rotation.pseudo_heads

@@ -1,8 +1,8 @@
 """What an attention layer costs, stated by the layer itself: parameters, FLOPs and cache bytes, by formula.
 
-FLOPs are those of matrix products, a multiplication and its addition counted as two. Softmax, norms, RoPE and products
-of two vectors feature by feature are left out, as `torch.utils.flop_counter` leaves them out. A backward pass costs
-twice the forward again; a flash kernel's, which computes the scores once more, 2.5 times.
+FLOPs are those of matrix products; a multiply-add counts as two. Softmax, norms, RoPE and elementwise products are not
+counted, as in `torch.utils.flop_counter`. A backward pass costs twice the forward. That of a flash kernel costs 2.5
+times the forward, because it computes the scores again.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from iha.ops.visibility import Causality, Visibility
 @dataclass(frozen=True)
 class Parameters:
     projections: int
-    mixing: int  # whatever the mechanism adds to them
+    mixing: int  # whatever the mechanism adds to the projections
 
     @property
     def total(self) -> int:
@@ -28,9 +28,9 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Flops:
-    projections: int  # to q, k and v, and of the output
+    projections: int  # the q, k, v and output projections
     mixing: int  # what the mechanism adds: alpha and R, mixed logits, convolutions, …
-    attention: int  # scores, and sums of values
+    attention: int  # scores, and weighted sums of values
 
     @property
     def total(self) -> int:
@@ -45,21 +45,21 @@ class Flops:
 
 @dataclass(frozen=True)
 class UnitCosts:
-    """FLOPs per unit, all heads together: a token, a visible (query, key) pair, a visible triple (query, key, key)."""
+    """FLOPs of all heads per token, per visible (query, key) pair and per visible (query, key, key) triple."""
 
     attention_per_pair: int
     patterns_per_head: int  # attention maps that one head's output combines
-    kernel_per_pair: int | None = None  # attention_per_pair as a flash kernel has to do it, where that is more
+    kernel_per_pair: int | None = None  # attention_per_pair of a flash kernel, where that is more
     attention_per_triple: int = 0
-    attention_per_key_pair: int = 0  # (key, key), whatever the query
+    attention_per_key_pair: int = 0  # per (key, key), for all queries together
     mixing_per_token: int = 0
     mixing_per_pair: int = 0
 
 
 class StatesItsCosts:
-    """The part of `SelfAttention` that says what a layer costs. `accounting` adds it up over a schedule.
+    """The part of `SelfAttention` that states what a layer costs. `accounting` adds it up over a schedule.
 
-    All numbers are of one forward pass over one sequence of N tokens.
+    All numbers are for one forward pass over one sequence of N tokens.
     """
 
     embed_dim: int  # E
@@ -80,7 +80,7 @@ class StatesItsCosts:
 
     @property
     def kernel_width(self) -> int:
-        """How wide a head is to an attention kernel."""
+        """The head width that an attention kernel sees."""
         return self.head_dim
 
     def num_mixing_parameters(self) -> int:
@@ -94,11 +94,11 @@ class StatesItsCosts:
         return Parameters(2 * E * (queries + keys) + biases + norms, self.num_mixing_parameters())
 
     def unit_costs(self) -> UnitCosts:
-        """Of plain attention: a dot product of D with the key, D sums of the value, for each head."""
+        """Multi-head attention: per head, a dot product of width D with the key and D multiply-adds of the value."""
         return UnitCosts(attention_per_pair=4 * self.head_dim * self.num_heads, patterns_per_head=1)
 
     def flops(self, num_tokens: int, convention: str = "exact") -> Flops:
-        """What is needed: the pairs that the mask lets through, counted as `convention` says (`pairs.counted`)."""
+        """FLOPs over the pairs that the mask lets through, counted by this convention (`pairs.counted`)."""
         unit, rule = self.unit_costs(), self.visibility
         pairs = counted(rule, num_tokens, 1, convention)
         attention = unit.attention_per_pair * pairs
@@ -110,11 +110,11 @@ class StatesItsCosts:
         return Flops(self._projection_flops * num_tokens, round(mixing), round(attention))
 
     def triples(self, num_tokens: int, convention: str) -> Fraction:
-        """Visible (query, key, key), of mechanisms that attend to pairs of tokens."""
+        """Visible (query, key, key) triples, for mechanisms that attend to pairs of tokens."""
         return counted(self.visibility, num_tokens, 2, convention)
 
     def kernel_flops(self, num_tokens: int, tile: tuple[int, int] = (128, 128)) -> Flops | None:
-        """What a flash kernel executes: whole tiles, at the widths it can take; None where no such kernel exists."""
+        """FLOPs that a flash kernel executes: whole tiles, at supported widths; None if no such kernel exists."""
         if self.flash_obstacle() is not None:
             return None
         unit = self.unit_costs()
@@ -127,9 +127,9 @@ class StatesItsCosts:
         return self.kernel_obstacle or flash.shape_obstacle(self.visibility, self.kernel_width)
 
     def cache_bytes(self, num_tokens: int, element_size: int = 2, *, pseudo_heads: bool = False) -> int | None:
-        """Of the keys and values cached after N tokens; None where there can be no cache.
+        """Size of the keys and values cached after N tokens; None if the layer cannot have a cache.
 
-        `pseudo_heads`: if those were cached, as Algorithm 1 read literally would, and not the heads.
+        `pseudo_heads`: the size if pseudo-heads were cached instead of heads, as Algorithm 1 taken literally would do.
         """
         tokens, virtual_keys = kept(self.visibility, num_tokens)
         if self.causal is None or self.cache_obstacle is not None:
@@ -142,12 +142,12 @@ class StatesItsCosts:
 
     @property
     def _projection_flops(self) -> int:
-        """Per token. A bias is an addition only, and not counted."""
+        """Per token. Biases are only additions and are not counted."""
         return 4 * self.embed_dim * (self.num_heads * self.head_dim + self._key_features)
 
 
 def _key_pairs(rule: Visibility, num_tokens: int, convention: str) -> Fraction:
-    """(key, key) pairs that some query sees both of: all of them, or those that fit into one window."""
+    """(key, key) pairs that one query can see together: all pairs, or those that fit into one window."""
     W = rule.clipped(num_tokens).window
     width = None if W is None else W if rule.causal is not None else 2 * W - 1
     return counted(Visibility(None, width), num_tokens, 1, convention)

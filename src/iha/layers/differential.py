@@ -16,11 +16,11 @@ from iha.ops.masking import Masking
 
 
 class DifferentialAttention(MultiHeadAttention):
-    """Self-attention by the difference of two softmax maps (Ye et al. 2024), as Microsoft's flash form has it.
+    """Self-attention by the difference of two softmax maps (Ye et al. 2024), in the form of Microsoft's flash version.
 
-    `num_heads` counts softmax maps of width D, as everywhere here: adjacent ones form num_heads/2 differential heads
-    with values of width 2D. So a layer has the projections, the cache and (nearly) the parameters of multi-head
-    attention with the same arguments. Microsoft's `num_heads` counts the pairs: half of this one.
+    `num_heads` counts softmax maps of width D, as in the other layers. Two adjacent maps form a differential head with
+    values of width 2D. So a layer has the projections, the cache size and nearly the parameter count of multi-head
+    attention with the same arguments. Microsoft's `num_heads` counts the pairs, so it is half of ours.
 
     Args:
         depth: the layer's index in its model, from 0; lambda_init = 0.8 - 0.6·exp(-0.3·depth).
@@ -46,7 +46,7 @@ class DifferentialAttention(MultiHeadAttention):
 
     @torch.no_grad()
     def reset_mixing(self) -> None:
-        """Start lambda and the norm anew; the projections stay."""
+        """Reinitialise lambda and the norm; the projections stay."""
         for vector in (self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2):
             nn.init.normal_(vector, std=0.1)
         nn.init.ones_(self.norm_weight)
@@ -64,7 +64,7 @@ class DifferentialAttention(MultiHeadAttention):
             backend=call.backend,
         )  # (B, Nq, H/2, 2D)
 
-    decode = SelfAttention.decode  # by two maps, and not the one of multi-head attention
+    decode = SelfAttention.decode  # not that of multi-head attention: there are two maps
 
     def attend_with_weights(
         self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call
@@ -75,7 +75,7 @@ class DifferentialAttention(MultiHeadAttention):
             attend_with_weights(q[:, :, member::2], k[:, :, member::2], v[:, :, member::2], masking)[1]
             for member in (0, 1)
         )
-        weights = torch.stack(tuple(members), dim=2).flatten(1, 2)  # (B, H, Nq, N), pairs side by side
+        weights = torch.stack(tuple(members), dim=2).flatten(1, 2)  # (B, H, Nq, N), the two maps of a pair adjacent
         v = v.flatten(2).unflatten(2, (self.num_kv_heads // 2, -1))  # (B, N, G/2, 2D)
         v = repeat_heads(v, self.num_heads // 2)
         first, second = (torch.einsum("bhij,bjhd->bihd", weights[:, member::2], v) for member in (0, 1))
@@ -94,7 +94,7 @@ class DifferentialAttention(MultiHeadAttention):
         return 2 * self.head_dim
 
     def unit_costs(self) -> UnitCosts:
-        """Values are 2D wide. Kernels want keys of the same width, so they get D zeros more."""
+        """Values are 2D wide. Kernels need keys of the same width, so keys are padded with D zeros."""
         DH = self.head_dim * self.num_heads
         return UnitCosts(attention_per_pair=6 * DH, patterns_per_head=2, kernel_per_pair=8 * DH)
 

@@ -1,33 +1,34 @@
-"""Appending tokens to a tensor (B, G, N, D) without copying the N that are there, wherever nobody can tell.
+"""Appending tokens to a tensor (B, G, N, D) without copying the N that it holds, wherever the result is the same.
 
-`torch.cat` copies the whole cache for every token. Here tokens are written into spare memory behind the tensor. The
-result is that of `cat`: it is a new tensor, and the old one still holds what it held, also where it has been copied,
-cropped, reordered or continued twice. With gradients, while compiling and while exporting it *is* `cat`.
+`torch.cat` copies the whole cache for every token. Here tokens are written into spare memory after the tensor. The
+result equals that of `cat`: a new tensor is returned and the old one keeps its contents. This also holds for tensors
+that have been copied, cropped, reordered or continued twice. With gradients, while compiling and while exporting, `cat`
+itself is used.
 
-Memory is token after token, (B, N, G, D), which lets decoding read all heads of a token in one product.
+The memory layout is token-major, (B, N, G, D), so that decoding reads all heads of a token in one matrix product.
 """
 
 import torch
 from torch import Tensor
 
-_SPARE = 128  # tokens of room that a full buffer grows by
+_SPARE = 128  # spare tokens allocated when a buffer is full
 
 
 class Room:
-    """Spare memory behind the tensor that was returned last. Only that very tensor may be continued in it."""
+    """Spare memory after the tensor that was returned last. Only that tensor object may be continued in it."""
 
     def __init__(self, held: Tensor, new: Tensor) -> None:
         B, G, N, D = held.shape
         self.buffer = held.new_empty(B, N + new.shape[2] + _SPARE, G, D)
         self.buffer[:, :N] = held.transpose(1, 2)
-        self.end = N  # tokens of the buffer that are filled
-        self.newest = held  # the tensor whose last token is the last one filled
+        self.end = N  # number of tokens filled in the buffer
+        self.newest = held  # the tensor that ends at the last filled token
 
     def fits(self, held: Tensor, new: Tensor) -> bool:
         return (
             self.newest is held
             and self.end + new.shape[2] <= self.buffer.shape[1]
-            and self.buffer.is_inference() == torch.is_inference_mode_enabled()  # else torch refuses the write
+            and self.buffer.is_inference() == torch.is_inference_mode_enabled()  # otherwise torch refuses the write
         )
 
     def append(self, held: Tensor, new: Tensor) -> Tensor:
@@ -38,7 +39,7 @@ class Room:
 
 
 def extended(held: Tensor, new: Tensor, room: Room | None) -> tuple[Tensor, Room | None]:
-    """held (B, G, N, D) followed by new (B, G, Nq, D), and the room behind the result, for the next call."""
+    """held (B, G, N, D) followed by new (B, G, Nq, D), and the room after the result, for the next call."""
     alike = held.dtype == new.dtype and held.shape[:2] == new.shape[:2] and held.shape[3] == new.shape[3]
     if not alike or torch.is_grad_enabled() or torch.compiler.is_compiling():
         return torch.cat((held.transpose(1, 2), new.transpose(1, 2)), dim=1).transpose(1, 2), None
@@ -48,11 +49,11 @@ def extended(held: Tensor, new: Tensor, room: Room | None) -> tuple[Tensor, Room
 
 
 def kept(tensor: Tensor, tokens: int, room: Room | None) -> Tensor:
-    """The last `tokens` of it, to be continued. The memory of the others is given back before long."""
+    """The last `tokens` tokens, to be continued. The others' memory is freed at the latest by the next reallocation."""
     if tokens == tensor.shape[2]:
         return tensor
     part = tensor[:, :, tensor.shape[2] - tokens :]
     if room is None or room.newest is not tensor:
-        return part.clone() if not torch.compiler.is_compiling() else part  # a slice would keep all of it alive
+        return part.clone() if not torch.compiler.is_compiling() else part  # a slice would keep all of it in memory
     room.newest = part
     return part

@@ -1,7 +1,7 @@
-"""How the mixing weights alpha and the collapse R start. The paper does not say; it decides whether IHA trains well.
+"""How the mixing weights alpha and the collapse R are initialised.
 
-Each initialisation fills alpha_q (H, H, P), alpha_k and alpha_v (G, G, P) and a per-head R (H, P); a full R (H, H*P)
-gets the per-head one on its block diagonal.
+The paper does not say how, and the choice decides whether IHA trains well. Each initialisation fills alpha_q (H, H, P),
+alpha_k and alpha_v (G, G, P) and a per-head R (H, P). A full R (H, H*P) gets the per-head one on its block diagonal.
 """
 
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from torch import Tensor
 
 from iha.ops.visibility import Causality
 
-_NOISE = 0.02  # of one-hot routing and warm start: enough to tell pseudo-heads apart, small against 1
+_NOISE = 0.02  # of one-hot routing and warm start: enough to make pseudo-heads differ, small compared with 1
 
 
 def identity(alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor, causal: Causality) -> None:
-    """Every pseudo-head is its own head, R averages.
+    """Every pseudo-head is a copy of its head, R averages.
 
-    Under token causality (and no or token RoPE) nothing then tells pseudo-heads apart: their gradients are equal and
-    they stay equal for ever, P heads' cost for one head's effect. For comparison, not for use.
+    Under token causality (with no RoPE or token RoPE) the pseudo-heads of a head then have equal gradients and stay
+    equal for ever: the cost of P heads for the effect of one. For comparison, not for use.
     """
     for alpha in (alpha_q, alpha_k, alpha_v):
         alpha.copy_(_eye(alpha))
@@ -27,25 +27,26 @@ def identity(alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor
 
 
 def random(alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor, causal: Causality) -> None:
-    """Normal, scaled so that mixing keeps the variance of the heads and R that of the pseudo-heads."""
+    """Normal, scaled so that mixing preserves the variance of the heads, and R that of the pseudo-heads."""
     for alpha in (alpha_q, alpha_k, alpha_v):
         alpha.normal_(std=alpha.shape[0] ** -0.5)
     collapse.normal_(std=collapse.shape[1] ** -0.5)
 
 
 def orthogonal(alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor, causal: Causality) -> None:
-    """Each pseudo-head sees the heads through its own random rotation; R averages."""
+    """For each p, mixing is its own random orthogonal matrix over the heads; R averages."""
     for alpha in (alpha_q, alpha_k, alpha_v):
         for p in range(alpha.shape[2]):
-            # Drawn in float32: the QR decomposition behind it has no half-precision form.
+            # Drawn in float32: the QR decomposition that it uses does not support half precision.
             alpha[:, :, p] = torch.nn.init.orthogonal_(torch.empty(alpha.shape[:2], device=alpha.device))
     collapse.fill_(1 / collapse.shape[1])
 
 
 def one_hot(alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor, causal: Causality) -> None:
-    """One-hot routing: pseudo-key and -value p of head h are those of head h + p, its queries its own; R averages.
+    """One-hot routing: pseudo-key and pseudo-value p of head h are the key and value of head h + p.
 
-    With P = H every head starts out seeing the keys and values of all heads, each as its own pseudo-head.
+    Pseudo-queries are copies of their own head's query; R averages. With P = H every head starts with the keys and
+    values of all heads, one per pseudo-head.
     """
     alpha_q.copy_(_eye(alpha_q) + _NOISE * torch.randn_like(alpha_q))
     G, P = alpha_k.shape[1:]
@@ -58,13 +59,13 @@ def one_hot(alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor,
 
 
 def warm_start(alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor, causal: Causality) -> None:
-    """Exactly multi-head attention at step 0, yet pseudo-heads that learn apart.
+    """Exactly multi-head attention at step 0, but pseudo-heads get different gradients.
 
-    All pseudo-keys of a token are equal, so a row that sees all P of them gives them equal weight, and perturbations of
-    the pseudo-values that sum to zero cancel in the output. They do not cancel in the gradient of alpha_k. Under
-    virtual causality only the last pseudo-head sees all P copies of its own token, so R selects it. Otherwise all P
-    outputs are equal and any R whose rows sum to 1 is exact: rows that differ along p tell the pseudo-queries apart,
-    which the perturbed values alone would not (their gradients would be equal for ever).
+    All pseudo-keys of a token are equal, so a query that sees all P of them gives them equal weight. Perturbations of
+    the pseudo-values that sum to zero then cancel in the output. They do not cancel in the gradient of alpha_k. Under
+    virtual causality only the last pseudo-query sees all P copies of its own token, so R selects it. Otherwise all P
+    outputs are equal, and any R whose rows sum to 1 is exact. Entries of R that differ along p give the pseudo-queries
+    different gradients. The perturbed values alone would leave those gradients equal for ever.
     """
     P = collapse.shape[1]
     for alpha in (alpha_q, alpha_k):
@@ -92,5 +93,5 @@ def _eye(alpha: Tensor) -> Tensor:
 
 
 def _centred(noise: Tensor) -> Tensor:
-    """Sums to zero over the pseudo-heads, the last axis."""
+    """The noise, shifted to sum to zero over the pseudo-heads (the last axis)."""
     return noise - noise.mean(dim=-1, keepdim=True)

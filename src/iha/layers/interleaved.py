@@ -29,19 +29,19 @@ COLLAPSES: tuple[Collapse, ...] = get_args(Collapse)
 class InterleavedHeadAttention(SelfAttention):
     """Self-attention whose every head attends with P pseudo-heads, learned mixtures of all heads (Algorithm 1).
 
-    Drop-in for a multi-head self-attention block: `layer(x)` maps (B, N, embed_dim) to (B, N, embed_dim). For decoding
-    pass one `iha.KVCache` to every call; it holds the un-mixed heads, 1/P of a pseudo-head cache.
+    Drop-in for a multi-head self-attention block: `layer(x)` maps (B, N, embed_dim) to (B, N, embed_dim). For decoding,
+    pass the same `iha.KVCache` to every call. It holds the un-mixed heads, 1/P of the size of a pseudo-head cache.
 
     Args:
         embed_dim, num_heads, num_pseudo_heads: width E, heads H and pseudo-heads per head P.
-        num_kv_heads: G < H key/value heads (grouped-query attention); H when None.
+        num_kv_heads: G < H KV heads (grouped-query attention); H when None.
         head_dim: D; embed_dim // num_heads when None.
-        bias: of the four projections; out_bias: of the output projection, if it differs.
-        qk_norm_eps: with a number, queries and keys are RMS-normalised per head (QK-norm) with this epsilon.
+        bias: whether the four projections have a bias; out_bias: the same for the output projection, if it differs.
+        qk_norm_eps: if given, queries and keys are RMS-normalised per head (QK-norm) with this epsilon.
         causal, window, rope_theta, rope_positions, backend: as for `iha.interleaved_head_attention`.
         collapse: "per_head", R of shape (H, P) as in Algorithm 1, or "full", (H, H*P) as in Definition 3.
-        init: of alpha and R by name, one of `INITIALISATIONS`. "warm_start" makes the layer compute exactly what
-            multi-head attention with the same projections would, until it learns otherwise.
+        init: initialisation of alpha and R, one of `INITIALISATIONS`. With "warm_start" the layer computes exactly
+            multi-head attention with the same projections, until training changes alpha or R.
     """
 
     has_pseudo_heads = True
@@ -98,7 +98,7 @@ class InterleavedHeadAttention(SelfAttention):
 
     @torch.no_grad()
     def reset_mixing(self) -> None:
-        """Start alpha and R anew, as `init` says; the projections stay."""
+        """Reinitialise alpha and R by `init`; the projections stay."""
         H, P = self.num_heads, self.num_pseudo_heads
         per_head = torch.empty(H, P, device=self.collapse.device, dtype=self.collapse.dtype)
         INITIALISATIONS[self.init](self.alpha_q, self.alpha_k, self.alpha_v, per_head, self.causal)
@@ -116,7 +116,7 @@ class InterleavedHeadAttention(SelfAttention):
     def attend_with_weights(
         self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call
     ) -> tuple[Tensor, Tensor]:
-        """The weights are those between virtual tokens, (B, H, Nq*P, N*P)."""
+        """The weights are between virtual tokens, (B, H, Nq*P, N*P)."""
         q, k, v = zero_padding(masking.key_padding_mask, q, k, v)
         rotary = call.pseudo_rotary
         q, k, v = mix(q, self.alpha_q, rotary), mix(k, self.alpha_k, rotary), mix(v, self.alpha_v)
@@ -124,7 +124,7 @@ class InterleavedHeadAttention(SelfAttention):
         return collapse_pseudo_heads(out, self.collapse, self.num_pseudo_heads), weights
 
     def decode(self, q: Tensor, cached: Cached, call: Call) -> Tensor:
-        """The cache is not mixed: alpha_k is applied to the query and alpha_v to the output, one token each."""
+        """The cache is not mixed. Instead alpha_k is applied to the query and alpha_v to the output, one token each."""
         rotary = None if call.rotation is None else call.rotation.query_to_key
         bias = self.decoding_bias(cached, call)
         return decode_interleaved(q, cached.k, cached.v, *as_autocast(*self.mixing), bias=bias, rotary=rotary)
@@ -134,12 +134,12 @@ class InterleavedHeadAttention(SelfAttention):
         return self.alpha_q, self.alpha_k, self.alpha_v, self.collapse
 
     def num_mixing_parameters(self) -> int:
-        """By formula: H²P + 2G²P for alpha, plus HP (per head) or H²P (full) for R; 4H²P in the paper's case."""
+        """By formula: H²P + 2G²P for alpha, plus HP (per head) or H²P (full) for R; 4H²P if G = H and R is full."""
         H, G, P = self.num_heads, self.num_kv_heads, self.num_pseudo_heads
         return H * H * P + 2 * G * G * P + (H * P if self.collapse_kind == "per_head" else H * H * P)
 
     def unit_costs(self) -> UnitCosts:
-        """Each of P virtual queries per head sees P virtual keys per token; every mixing weight is used once per D."""
+        """P virtual queries per head see P virtual keys per token. Mixing: D multiply-adds per weight and token."""
         mixing = 2 * self.head_dim * self.num_mixing_parameters()
         return replace(super().unit_costs(), patterns_per_head=self.num_pseudo_heads**2, mixing_per_token=mixing)
 

@@ -14,11 +14,11 @@ KINDS = ("linear", "mlp")
 
 
 class KnockingHeadsAttention(MultiHeadAttention):
-    """Multi-head self-attention with a small projection shared by all heads before it (Zhou et al. 2025).
+    """Multi-head self-attention preceded by a small projection that all heads share (Zhou et al. 2025).
 
     Args:
-        kind: "mlp", a gated MLP on the values, the authors' choice; "linear", a matrix each on queries, keys and
-            values, which could be multiplied into the projections after training.
+        kind: "mlp", a gated MLP on the values (the authors' choice), or "linear", one matrix each on queries, keys
+            and values, which could be folded into the projections after training.
         options: as for `iha.InterleavedHeadAttention`.
     """
 
@@ -37,7 +37,7 @@ class KnockingHeadsAttention(MultiHeadAttention):
 
     @torch.no_grad()
     def reset_mixing(self) -> None:
-        """Start the shared projections so that they change nothing; the head-specific ones stay."""
+        """Reinitialise the shared projections so that they compute the identity; the projections of each head stay."""
         for name, matrix in self.named_parameters(recurse=False):
             if name == "knock_gate":
                 nn.init.zeros_(matrix)  # sigmoid(0) is 1/2, and the formula doubles it
@@ -45,18 +45,18 @@ class KnockingHeadsAttention(MultiHeadAttention):
                 nn.init.eye_(matrix)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """With the shared projection: what is cached has passed it."""
+        """Includes the shared projection, so the cache holds its outputs."""
         q, k, v = super().project(x)
         if self.kind == "mlp":
             return q, k, knock_mlp(v, self.knock_up, self.knock_gate, self.knock_down)
         return knock_linear(q, self.knock_q), knock_linear(k, self.knock_k), knock_linear(v, self.knock_v)
 
     def num_mixing_parameters(self) -> int:
-        """By formula: three D×D matrices, in either kind."""
+        """By formula: three D×D matrices, for both kinds."""
         return 3 * self.head_dim**2
 
     def unit_costs(self) -> UnitCosts:
-        """The MLP's three matrices act on G value heads; linear ones on H queries, G keys and G values."""
+        """The MLP applies three matrices to G value heads; "linear" applies one to H queries, G keys and G values."""
         H, G = self.num_heads, self.num_kv_heads
         matrices = 3 * G if self.kind == "mlp" else H + 2 * G
         return replace(super().unit_costs(), mixing_per_token=2 * self.head_dim**2 * matrices)

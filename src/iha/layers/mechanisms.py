@@ -18,7 +18,7 @@ from iha.ops.backends.dispatch import BACKENDS
 class Mechanism:
     name: str
     layer: type[SelfAttention]
-    label: str  # in the paper's tables
+    label: str  # as in the paper's tables
 
     @property
     def knows_depth(self) -> bool:
@@ -36,7 +36,7 @@ class Mechanism:
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """What the layer's `backend` argument can be; () where no attention kernel computes the mechanism."""
+        """Valid values of the layer's `backend` argument; () if no attention kernel computes the mechanism."""
         return BACKENDS if self.layer.kernel_obstacle is None else ()
 
 
@@ -53,11 +53,11 @@ MECHANISMS: dict[str, Mechanism] = {
         Mechanism("strassen", StrassenAttention, "Strassen"),
     )
 }
-_OLDER_NAMES = {"mha": "multihead"}  # in files, configurations and commands from before there was one table
+_OLDER_NAMES = {"mha": "multihead"}  # in older files, configurations and commands
 
 
 def find_mechanism(name: str) -> Mechanism:
-    """By its name, or by an older name of it."""
+    """The mechanism of this name, or of this older name."""
     name = _OLDER_NAMES.get(name, name) if isinstance(name, str) else name
     if not isinstance(name, str) or name not in MECHANISMS:
         raise ValueError(f"mechanism must be one of {tuple(MECHANISMS)}, got {name!r}")

@@ -19,10 +19,10 @@ class MultiTokenAttention(SelfAttention):
     (Golovneva et al. 2025). All kernels start as the identity.
 
     Args:
-        query_kernel, key_kernel: cq and ck, how many query rows back and how many keys around a logit draws on.
-        head_kernel: ch, heads are mixed in groups of so many; must divide num_heads.
+        query_kernel, key_kernel: cq and ck, the convolution's extent over earlier queries and over nearby keys.
+        head_kernel: ch, the number of heads per mixing group; must divide num_heads.
         depth: the layer's index in its model, from 0; it scales the norm by 1 - lambda_init(depth). None: no norm.
-        chunk: queries computed at once; None bounds a block's logits to 16 MiB. Changes memory, not results.
+        chunk: queries computed at once; None limits a block's logits to 16 MiB. Changes memory use, not results.
         options: as for `iha.InterleavedHeadAttention`, without `backend`.
     """
 
@@ -59,7 +59,7 @@ class MultiTokenAttention(SelfAttention):
 
     @torch.no_grad()
     def reset_mixing(self) -> None:
-        """Start the kernels as the identity and the norm at 1; the projections stay."""
+        """Reinitialise the kernels to the identity and the norm to 1; the projections stay."""
         self.key_query_kernel.zero_()
         self.key_query_kernel[:, 0, (self.key_query_kernel.shape[2] - 1) // 2] = 1
         for group in self.head_kernel:
@@ -80,7 +80,7 @@ class MultiTokenAttention(SelfAttention):
         return self.num_heads * (cq * ck + self.head_kernel.shape[1]) + norm
 
     def unit_costs(self) -> UnitCosts:
-        """For each (query, key) and head, cq·ck taps of the convolution and ch heads of its group."""
+        """Per (query, key) pair and head: cq·ck taps of the convolution and ch heads of the group."""
         _, cq, ck = self.key_query_kernel.shape
         ch = self.head_kernel.shape[1]
         mixing = 2 * self.num_heads * (cq * ck + ch)

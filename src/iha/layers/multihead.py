@@ -18,8 +18,8 @@ from iha.ops.multihead import multihead_attention
 class MultiHeadAttention(SelfAttention):
     """Multi-head self-attention (Vaswani et al. 2017), global or in a sliding window, with or without RoPE.
 
-    `num_kv_heads` < `num_heads` shares key/value heads (grouped-query attention), `num_kv_heads=1` all of them
-    (multi-query attention). The other arguments are those of `iha.InterleavedHeadAttention`.
+    With `num_kv_heads` < `num_heads`, query heads share KV heads (grouped-query attention). With `num_kv_heads=1` there
+    is a single KV head (multi-query attention). The other arguments are those of `iha.InterleavedHeadAttention`.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, *, backend: str = "auto", **options: Any) -> None:

@@ -1,8 +1,9 @@
-"""Which mechanism each layer of a model has: the schedule, as data.
+"""The schedule: which mechanism each layer of a model has, as data.
 
-The paper's two hybrid schedules are the same pattern, four local layers and one global, with other local layers:
-Global+Local slides multi-head attention over 512 tokens, IHA slides interleaved heads over N/(2P²). The pattern repeats
-to the depth asked for; where 5 does not divide it, it breaks off (layer 26 of the paper's 26 is local).
+The paper's two hybrid schedules have the same pattern: four local layers, then one global layer. They differ in the
+local layers: Global+Local has multi-head attention with a window of 512 tokens, IHA has interleaved heads with a window
+of N/(2P²). The pattern repeats up to the model's depth. If 5 does not divide the depth, the last repetition is cut off
+(the last of the paper's 26 layers is local).
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from iha.layers.base import SelfAttention
 from iha.layers.mechanisms import MECHANISMS, find_mechanism
 from iha.ops.visibility import Causality, Visibility
 
-LOCAL_WINDOW = 512  # of the Global+Local baseline, in tokens
+LOCAL_WINDOW = 512  # window of the Global+Local baseline, in tokens
 GLOBAL_EVERY = 5  # every fifth layer is global: four local layers to one
 
 
@@ -23,12 +24,12 @@ class LayerSpec:
     """One layer's attention."""
 
     mechanism: str = "multihead"
-    window: int | None = None  # in tokens, itself included; None is global
+    window: int | None = None  # in tokens, including the query's own; None is global
     num_pseudo_heads: int = 1  # P, of IHA only
 
     def __post_init__(self) -> None:
         mechanism = find_mechanism(self.mechanism)
-        object.__setattr__(self, "mechanism", mechanism.name)  # an older name becomes today's
+        object.__setattr__(self, "mechanism", mechanism.name)  # replace an older name by the current one
         for name, value in (("window", self.window), ("num_pseudo_heads", self.num_pseudo_heads)):
             if not (value is None and name == "window") and (type(value) is not int or value < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
@@ -58,7 +59,7 @@ class LayerSpec:
         dtype: torch.dtype | None = None,
         **own: Any,
     ) -> SelfAttention:
-        """The layer, at this depth of its model (from 0). `own` are arguments that only this mechanism has."""
+        """The layer at this depth of its model (from 0). `own` holds arguments that only this mechanism has."""
         mechanism = find_mechanism(self.mechanism)
         if mechanism.has_pseudo_heads:
             own["num_pseudo_heads"] = self.num_pseudo_heads
@@ -74,7 +75,7 @@ Schedule = tuple[LayerSpec, ...]
 
 
 def repeated(pattern: Schedule, depth: int) -> Schedule:
-    """The pattern, over and over, up to this many layers."""
+    """The pattern, repeated and cut off at `depth` layers."""
     if depth < 1:
         raise ValueError(f"depth must be at least 1 layer, got {depth}")
     if not pattern:
@@ -83,12 +84,12 @@ def repeated(pattern: Schedule, depth: int) -> Schedule:
 
 
 def is_global(layer: int, global_every: int | None = GLOBAL_EVERY) -> bool:
-    """Whether the layer of this index is the global one of its pattern; with None, none is."""
+    """Whether the layer of this index is the global one of its pattern; never if `global_every` is None."""
     return global_every is not None and layer % global_every == global_every - 1
 
 
 def with_global_layers(local: Schedule, global_every: int | None = GLOBAL_EVERY) -> Schedule:
-    """These layers, with global multi-head attention in the place of every so-manieth."""
+    """These layers, with every `global_every`-th replaced by global multi-head attention; None replaces none."""
     if global_every is not None and global_every < 1:
         raise ValueError(f"global_every must be at least 1 layer or None, got {global_every}")
     return tuple(LayerSpec() if is_global(index, global_every) else spec for index, spec in enumerate(local))
@@ -108,11 +109,11 @@ def named_schedule(
     name: str,
     depth: int,
     *,
-    num_tokens: int | None = None,  # N, of "iha" without a window
-    num_pseudo_heads: int = 1,  # P, of "iha"
-    window: int | None = None,  # of the local layers; None is the paper's
+    num_tokens: int | None = None,  # N; needed by "iha" without a window
+    num_pseudo_heads: int = 1,  # P; used by "iha" only
+    window: int | None = None,  # of the local layers; None takes the paper's
 ) -> Schedule:
-    """The paper's models by name: "global", "global_local", "iha"; or a mechanism, then in every layer and global."""
+    """A schedule by name: the paper's "global", "global_local" or "iha", or a mechanism, used in every layer."""
     if name == "global_local":
         return with_global_layers(repeated((LayerSpec(window=LOCAL_WINDOW if window is None else window),), depth))
     if name == "iha":

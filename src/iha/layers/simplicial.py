@@ -17,9 +17,9 @@ from iha.ops.visibility import Visibility
 
 
 class PairAttention(SelfAttention):
-    """What attention to pairs of tokens shares: two sets of keys and values from `k_proj` and `v_proj`.
+    """Base of attention to pairs of tokens: two sets of keys and values from `k_proj` and `v_proj`.
 
-    Each key/value head is 2D wide, the first set's features before the second's, in the cache too.
+    Each KV head is 2D wide: the first set's features, then the second's. The cache has the same layout.
     """
 
     key_value_sets = 2
@@ -50,12 +50,12 @@ class SimplicialAttention(PairAttention):
     """Self-attention to pairs of tokens by trilinear logits (Clift et al. 2019, Roy et al. 2025).
 
     Args:
-        window: (w1, w2), how many tokens the first and the second keys reach back, itself included; one number counts
-            for both; None sees all pairs, N² of them a query: for short sequences.
-        key_offset, value_offset: constants added to the second keys and values. Meta's kernels add 1/D and 1, which
-            makes the layer start close to ordinary attention over the first keys; the formula of the paper has none.
-        options: as for `iha.InterleavedHeadAttention`, without `backend` and RoPE: a trilinear form does not become a
-            function of relative positions when its factors are rotated.
+        window: (w1, w2), the windows of the first and the second keys in tokens, including the query's own. One number
+            sets both. None sees all pairs, N² per query, which suits short sequences only.
+        key_offset, value_offset: constants added to the second keys and values. Meta's kernels add 1/D and 1, so that
+            the layer starts close to ordinary attention over the first keys. The paper's formula has no offsets.
+        options: as for `iha.InterleavedHeadAttention`, without `backend` and RoPE. Rotating the factors of a trilinear
+            form does not make it a function of relative positions.
     """
 
     kernel_obstacle = "a query attends to pairs of tokens: logits of three factors"
@@ -75,7 +75,7 @@ class SimplicialAttention(PairAttention):
             raise ValueError(f"rope_theta={rope_theta}: RoPE is not relative in trilinear logits; give positions to x")
         w1, w2 = windows_of(window)
         reach = None if w1 is None or w2 is None else max(w1, w2)
-        super().__init__(embed_dim, num_heads, window=reach, **options)  # the cache keeps the longer one
+        super().__init__(embed_dim, num_heads, window=reach, **options)  # the cache keeps the longer window
         self.windows, self.key_offset, self.value_offset = (w1, w2), key_offset, value_offset
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call) -> Tensor:
@@ -85,7 +85,7 @@ class SimplicialAttention(PairAttention):
         )
 
     def unit_costs(self) -> UnitCosts:
-        """The first keys and values weighted by the second: for each pair of keys what attention costs for one."""
+        """The first keys and values are weighted by the second: a pair of keys costs what one key does in attention."""
         return UnitCosts(0, patterns_per_head=1, attention_per_triple=4 * self.head_dim * self.num_heads)
 
     def triples(self, num_tokens: int, convention: str) -> Fraction:

@@ -14,10 +14,10 @@ from iha.ops.strassen import strassen_attention
 class StrassenAttention(PairAttention):
     """Self-attention to pairs of tokens, scored by three dot products (Kozachinskiy et al. 2025).
 
-    RoPE turns the queries and both sets of keys, so that all three products depend on relative positions.
+    RoPE rotates the queries and both sets of keys, so that all three products depend on relative positions.
 
     Args:
-        chunk: queries computed at once; None bounds a block to 16 MiB. Changes memory, not results.
+        chunk: queries computed at once; None limits a block to 16 MiB. Changes memory use, not results.
         options: as for `iha.InterleavedHeadAttention`, without `backend`.
     """
 
@@ -30,7 +30,7 @@ class StrassenAttention(PairAttention):
         self.chunk = chunk
 
     def unit_costs(self) -> UnitCosts:
-        """Per pair q·k1, q·k2 and the last contraction; per pair of keys k1·k2; and D + 1 products of N×N matrices."""
+        """Per (query, key): q·k1, q·k2, last contraction; per (key, key): k1·k2; D + 1 products of N×N matrices."""
         D, H = self.head_dim, self.num_heads
         return UnitCosts(
             attention_per_pair=4 * D * H + 2 * (D + 1) * H, patterns_per_head=1,

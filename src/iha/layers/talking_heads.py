@@ -21,10 +21,10 @@ class TalkingHeadsAttention(SelfAttention):
     """Self-attention whose heads are mixed before and after the softmax (Shazeer et al. 2020).
 
     Args:
-        init: of the two H×H mixes. "identity", the layer starts as multi-head attention; "random", normal with
-            standard deviation 1/√H.
-        chunk: queries computed at once; None bounds a block's logits to 16 MiB. Changes memory, not results.
-        options: as for `iha.InterleavedHeadAttention`. There is no `backend`: no fused kernel does this.
+        init: initialisation of the two H×H mixes: "identity", which starts as multi-head attention, or "random",
+            normal with standard deviation 1/√H.
+        chunk: queries computed at once; None limits a block's logits to 16 MiB. Changes memory use, not results.
+        options: as for `iha.InterleavedHeadAttention`. There is no `backend`: no fused kernel computes this.
     """
 
     kernel_obstacle = "every row's logits of all heads meet before the softmax"
@@ -44,7 +44,7 @@ class TalkingHeadsAttention(SelfAttention):
 
     @torch.no_grad()
     def reset_mixing(self) -> None:
-        """Start the mixes anew, as `init` says; the projections stay."""
+        """Reinitialise the mixes by `init`; the projections stay."""
         for mix in (self.mix_logits, self.mix_weights):
             if self.init == "identity":
                 nn.init.eye_(mix)
@@ -57,7 +57,7 @@ class TalkingHeadsAttention(SelfAttention):
     def attend_with_weights(
         self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call
     ) -> tuple[Tensor, Tensor]:
-        """The weights are those that sum the values, mixed: (B, H, Nq, N). Their rows need not sum to 1."""
+        """The weights are the mixed ones, applied to the values: (B, H, Nq, N). Their rows need not sum to 1."""
         q, k, v = zero_padding(masking.key_padding_mask, q, k, v)
         k, v = repeat_heads(k, self.num_heads), repeat_heads(v, self.num_heads)
         N, Nq = k.shape[1], q.shape[1]
@@ -73,7 +73,7 @@ class TalkingHeadsAttention(SelfAttention):
         return 2 * self.num_heads**2
 
     def unit_costs(self) -> UnitCosts:
-        """Two H×H mixes for each (query, key)."""
+        """Two H×H mixes per (query, key) pair."""
         H = self.num_heads
         return replace(super().unit_costs(), patterns_per_head=H, mixing_per_pair=4 * H * H)
 

@@ -1,4 +1,4 @@
-"""The language model under the contract of `transformers`. Importing this registers it with the Auto classes."""
+"""The language model, as a `transformers` model. Importing this package registers it with the Auto classes."""
 
 from transformers import (
     AutoConfig,

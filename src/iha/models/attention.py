@@ -1,4 +1,4 @@
-"""The layers of `iha.layers` in the model: which ones, and what they share in one forward."""
+"""The attention layers of the model, built from `iha.layers`, and what they share in one forward."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from iha.models.configuration import IHAConfig
 from iha.models.rotary import IHARotaryEmbedding
 from iha.ops.rotary import full_table
 
-# attn_implementation of transformers to our backends; eager returns the weights, which no backend does.
+# From attn_implementation of transformers to our backends. eager also returns attention weights; no backend does.
 BACKENDS = {"eager": "auto", "sdpa": "auto", "flex_attention": "flex", "flash_attention_2": "flash"}
 
 
@@ -27,7 +27,7 @@ def backend_of(attn_implementation: str) -> str:
 
 
 def build_layer(config: IHAConfig, layer_idx: int) -> SelfAttention:
-    """The attention of one layer, as the schedule says. RoPE comes from the model's tables."""
+    """The attention of one layer, by the schedule. Its RoPE comes from the model's tables."""
     spec = config.layers[layer_idx]
     own: dict[str, Any] = {}
     if spec.is_interleaved:
@@ -49,7 +49,7 @@ def build_layer(config: IHAConfig, layer_idx: int) -> SelfAttention:
 def shared_by_layers(
     config: IHAConfig, rotary: IHARotaryEmbedding, strides: frozenset[int], positions: Tensor
 ) -> Shared:
-    """For the new tokens at positions (1 or B, N) and layers of these rotary strides."""
+    """What layers with these rotary strides share, for new tokens at positions (1 or B, N)."""
     implementation = config._attn_implementation or "sdpa"
     backend = backend_of(implementation)
     rotations = {}

@@ -1,4 +1,4 @@
-"""The caches of `transformers` under the contract of `iha.KVCache`, and cache layers for them that grow in place."""
+"""Adapter from `transformers` caches to the interface of `iha.KVCache`, and cache layers that append in place."""
 
 from torch import Tensor
 from transformers.cache_utils import (
@@ -14,34 +14,34 @@ from iha.layers.growth import Room, extended, kept
 
 
 class CacheOfLayer:
-    """One layer's part of any `transformers` cache, as the layers of `iha.layers` use it (`LayerCache`).
+    """One layer's part of any `transformers` cache, as a `LayerCache` for the layers of `iha.layers`.
 
-    `transformers` keeps tokens at once, so whatever can be refused must have been before.
+    `transformers` stores tokens as soon as `update` is called, so all input checks must come before.
     """
 
     def __init__(self, cache: Cache, layer_idx: int, padding: Tensor | None) -> None:
         self.cache, self.layer_idx = cache, layer_idx
-        self.padding = padding  # (B, tokens so far, and the room of a static cache) bool, True = a real token
+        self.padding = padding  # (B, tokens so far plus unfilled slots of a static cache) bool, True = a real token
 
     @property
     def num_tokens_seen(self) -> int | Tensor:
         return self.cache.get_seq_length(self.layer_idx)
 
     def extended(self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None) -> Cached:
-        """k and v (B, G, Nq, D) after those of the cache."""
+        """Append k and v (B, G, Nq, D) to the cache and return what they may attend to."""
         Nq = k.shape[2]
-        first = self.cache.get_mask_sizes(Nq, self.layer_idx)[1]  # token index of what `update` returns first
+        first = self.cache.get_mask_sizes(Nq, self.layer_idx)[1]  # token index of the first key that `update` returns
         newest = self.num_tokens_seen + (Nq - 1)
         k, v = self.cache.update(k, v, self.layer_idx)
         padding = None if self.padding is None else self.padding[:, first : first + k.shape[2]]
         return Cached(k, v, padding, None, first, newest)
 
     def keep(self, cached: Cached, reach_back: int | None) -> None:
-        """`update` has done it."""
+        """Nothing to do: `update` has already stored the tokens."""
 
 
 class GrowingLayer(DynamicLayer):
-    """A `DynamicLayer` that appends as `iha.layers.growth` does."""
+    """A `DynamicLayer` that appends in place (`iha.layers.growth`)."""
 
     def __init__(self, **kwargs: object) -> None:
         super().__init__(**kwargs)
@@ -67,7 +67,7 @@ class GrowingLayer(DynamicLayer):
 
 
 class GrowingWindowLayer(GrowingLayer, DynamicSlidingWindowLayer):
-    """A `DynamicSlidingWindowLayer` that does."""
+    """A `DynamicSlidingWindowLayer` that appends in place (`iha.layers.growth`)."""
 
     def __init__(self, sliding_window: int) -> None:
         DynamicSlidingWindowLayer.__init__(self, sliding_window)
@@ -78,7 +78,7 @@ class GrowingWindowLayer(GrowingLayer, DynamicSlidingWindowLayer):
     ) -> tuple[Tensor, Tensor]:
         keys, values = self._joined(key_states, value_states)
         self.cumulative_length += key_states.shape[2]
-        if self.record_past:  # `crop` may want them back, and drops what is too much
+        if self.record_past:  # `crop` may need older tokens, and drops the excess itself
             self.keys, self.values = keys, values
             visible = self.sliding_window - 1 + key_states.shape[2]
             return keys[:, :, -visible:], values[:, :, -visible:]
@@ -88,7 +88,7 @@ class GrowingWindowLayer(GrowingLayer, DynamicSlidingWindowLayer):
 
 
 def with_room_to_grow(cache: DynamicCache) -> DynamicCache:
-    """The same, still empty cache with layers that grow in place."""
+    """The same cache, which must be empty, with layers that append in place."""
     cache.layers = [_growing(layer) for layer in cache.layers]  # type: ignore[arg-type]
     return cache
 
@@ -104,7 +104,7 @@ def _growing(layer: CacheLayerMixin) -> CacheLayerMixin:
 
 
 def cache_bytes(cache: Cache) -> int:
-    """Of the keys and values that are held for the next token."""
+    """Size of the cached keys and values."""
     layers = [layer for layer in cache.layers if isinstance(layer, CacheLayerMixin)]
     tensors = [t for layer in layers for t in (layer.keys, layer.values) if t is not None]
     return sum(t.numel() * t.element_size() for t in tensors)

@@ -12,7 +12,7 @@ from iha.layers.schedule import LOCAL_WINDOW, LayerSpec, Schedule, flop_matched_
 from iha.models.field_checks import check_dtype, check_fields, check_rope
 from iha.ops.visibility import Visibility
 
-LAYER_MECHANISMS = ("iha", "multihead", "talking_heads", "differential")  # those that the model has been tested with
+LAYER_MECHANISMS = ("iha", "multihead", "talking_heads", "differential")  # those that the model is tested with
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")  # those whose angles are linear in the position
 
 
@@ -25,26 +25,26 @@ class IHAConfig(PreTrainedConfig):
     Args:
         attention: "iha" (local IHA layers and global multi-head layers, 4:1), "global" (multi-head attention),
             "global_local" (sliding-window and global multi-head layers, 4:1), "talking_heads" or "differential".
-        num_pseudo_heads: P of the IHA layers, one number or one a layer (1 for a layer that is not IHA).
-        window: of the local layers, in tokens, itself included. None: max_position_embeddings / (2 P²) for IHA, as in
-            the paper, and 512 for "global_local". 0: no layer is local.
-        global_every: every so many layers one is global multi-head attention; None: none is, all layers are alike.
-        layer_schedule: the layers one by one, instead of the four fields above, as dictionaries
+        num_pseudo_heads: P of the IHA layers, one number or one per layer (1 for a layer that is not IHA).
+        window: of the local layers, in tokens, including the query's own. None: max_position_embeddings / (2 P²) for
+            IHA, as in the paper, and 512 for "global_local". 0: no layer is local.
+        global_every: every `global_every`-th layer is global multi-head attention; None: none is.
+        layer_schedule: each layer explicitly, instead of the four fields above, as dictionaries
             {"mechanism": "iha" | "multihead" | "talking_heads" | "differential", "window": int | None,
-            "num_pseudo_heads": int}. Always filled in when the configuration has been built.
+            "num_pseudo_heads": int}. Filled in from those four fields if None.
         causal: "virtual" (Algorithm 1) or "token", of the IHA layers.
         rope_positions: "virtual" (Algorithm 1) or "token", of the IHA layers.
         collapse: "per_head" (Algorithm 1) or "full" (Definition 3).
-        mixing_init: how alpha and R start, one of `iha.layers.initialisation.INITIALISATIONS`.
-        gated_mlp: two matrices up, one of them gated (Llama), or one up and one down (the paper's count).
+        mixing_init: initialisation of alpha and R, one of `iha.layers.initialisation.INITIALISATIONS`.
+        gated_mlp: True for up, gate and down matrices (Llama), False for up and down (the paper's parameter count).
         attention_out_bias: bias of the output projection, if it differs from attention_bias.
         qk_norm: RMS norm of queries and keys, per head, before RoPE (Qwen3).
-        converted_from: the config.json that `iha.convert` started from.
+        converted_from: the source's config.json, if `iha.convert` made this model.
     """
 
     model_type = "iha"
     keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012
-    # Mixing needs all heads, so attention must not be split by heads; the rest may.
+    # Mixing needs all heads, so attention must not be sharded by heads; the feed-forward may be sharded.
     base_model_tp_plan = {  # noqa: RUF012
         "layers.*.mlp.gate_proj": "colwise",
         "layers.*.mlp.up_proj": "colwise",
@@ -90,7 +90,7 @@ class IHAConfig(PreTrainedConfig):
     attention_out_bias: bool | None = None
     qk_norm: bool = False
     converted_from: dict[str, Any] | None = None
-    # What the caches of `transformers` go by; derived from layer_schedule.
+    # Read by the caches of `transformers`; derived from layer_schedule.
     layer_types: list[str] | None = None
     sliding_window: int | None = None
 
@@ -105,19 +105,19 @@ class IHAConfig(PreTrainedConfig):
             self.head_dim = self.hidden_size // self.num_attention_heads
         if self.layer_schedule is None:
             self.layer_schedule = [asdict(spec) for spec in self._schedule()]
-        # As it is on disk, in today's names.
+        # As plain data for config.json, with current mechanism names.
         self.layer_schedule = [asdict(spec) for spec in self._checked(self.layer_schedule)]
         reaches = [self._visibility(spec).reach_back for spec in self.layers]
         self.layer_types = ["full_attention" if reach is None else "sliding_attention" for reach in reaches]
-        # One number for all local layers. A cache that keeps more than a layer can see does no harm. At least 2: with a
-        # window of 1, the caches of `transformers` slice [-0:] and keep everything.
+        # One number for all local layers: a cache may keep more tokens than a layer can see. At least 2: with a window
+        # of 1, the caches of `transformers` slice [-0:] and keep everything.
         self.sliding_window = max((max(reach, 1) + 1 for reach in reaches if reach is not None), default=None)
         super().__post_init__(**kwargs)
-        self.validate_architecture()  # `@strict` does it too, but hides a ValueError in an error of its own
+        self.validate_architecture()  # `@strict` calls it too, but wraps its ValueError in another error
 
     @property
     def layers(self) -> Schedule:
-        """`layer_schedule`, which is plain data for config.json, as the values that code works with."""
+        """`layer_schedule` as `LayerSpec` objects; the field itself is plain data for config.json."""
         return tuple(LayerSpec(**layer) for layer in self.layer_schedule or [])
 
     def visibility(self, layer_idx: int) -> Visibility:
@@ -198,7 +198,7 @@ _strict_init = IHAConfig.__init__
 
 @wraps(_strict_init)
 def _init(self: IHAConfig, *args: Any, **kwargs: Any) -> None:
-    """What `@strict` finds beyond our own checks is a ValueError too, as everything else wrong with a file."""
+    """Errors of `@strict` beyond our own checks become ValueError, like every other error in a config.json."""
     try:
         _strict_init(self, *args, **kwargs)
     except (StrictDataclassError, TypeError, AttributeError, KeyError, OverflowError, RecursionError) as error:

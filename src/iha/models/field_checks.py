@@ -1,4 +1,4 @@
-"""Every field of the configuration, checked by itself: a config.json is a file from outside."""
+"""Checks of each configuration field on its own: a config.json is untrusted input."""
 
 import math
 from typing import Any
@@ -19,7 +19,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "mixing_init": tuple(INITIALISATIONS),
     "hidden_act": tuple(ACT2FN),
 }
-# The largest that is taken for a size and not for a mistake. Building a model of 100 000 layers takes minutes.
+# Upper limits; anything larger is taken for a mistake. Building a model of 100 000 layers would take minutes.
 SIZES = {
     "vocab_size": 1 << 31,
     "hidden_size": 1 << 24,
@@ -35,7 +35,7 @@ SIZES = {
 
 
 def check_fields(config: Any) -> None:
-    """ValueError with the field's name and value for the first that cannot be. `@strict` has checked the types."""
+    """ValueError with name and value of the first invalid field. `@strict` has already checked the types."""
     for name, largest in SIZES.items():
         value = getattr(config, name)
         for number in value if isinstance(value, list) else [value]:
@@ -55,7 +55,7 @@ def check_fields(config: Any) -> None:
 
 
 def check_rope(parameters: dict[str, Any], rope_types: tuple[str, ...]) -> None:
-    """`rope_parameters` once `transformers` has filled them in."""
+    """Check `rope_parameters` after `transformers` has filled in defaults."""
     rope_type = parameters.get("rope_type", "default")
     if rope_type not in rope_types:
         raise ValueError(
@@ -71,7 +71,7 @@ def check_rope(parameters: dict[str, Any], rope_types: tuple[str, ...]) -> None:
 
 
 def check_dtype(dtype: Any) -> None:
-    """A name as in config.json, or torch's own."""
+    """Accept a floating-point dtype, by its name as in config.json or as a torch.dtype."""
     found = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
     if dtype is not None and dtype != "auto" and not (isinstance(found, torch.dtype) and found.is_floating_point):
         raise ValueError(f"dtype must be the name of a floating-point type of torch, got {dtype!r}")

@@ -1,8 +1,7 @@
-"""LoRA (PEFT) that trains alpha and R beside the projections.
+"""LoRA (PEFT) that trains alpha and R as well as the projections.
 
 Alpha and R are parameters, not modules: `modules_to_save=["alpha_q", ...]` would match nothing and train nothing. PEFT
-reaches them by `target_parameters`. An update of rank P is already the most general one: alpha_q is, per source head, a
-matrix of H × P.
+reaches them through `target_parameters`. Rank P is enough for any update: per source head, alpha_q is an H × P matrix.
 """
 
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ def lora_config(
     target_modules: Sequence[str] = ("q_proj", "k_proj", "v_proj", "o_proj"),
     **options: Any,
 ) -> "LoraConfig":
-    """A `LoraConfig` for these projections and for alpha and R of every IHA layer; `options` are PEFT's."""
+    """A `LoraConfig` for these projections and for alpha and R of every IHA layer; `options` go to PEFT."""
     from peft import LoraConfig
 
     P = max((spec.num_pseudo_heads for spec in config.layers if spec.is_interleaved), default=0)
@@ -41,10 +40,10 @@ def lora_config(
 
 
 def merge_lora(model: "PeftModel") -> PreTrainedModel:
-    """The plain model with the adapter in its weights.
+    """The model with the adapter merged into its weights, without PEFT's wrappers.
 
-    PEFT's `merge_and_unload` merges alpha and R, and leaves adapters inside the layers that hold them as they are: the
-    logits are right, the names of the tensors are not. Here those are merged too.
+    PEFT's `merge_and_unload` merges alpha and R, but leaves the adapters of projections in the same layers unmerged.
+    The logits are then right, but the tensor names are not. Here those adapters are merged too.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 

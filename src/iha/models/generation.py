@@ -1,4 +1,4 @@
-"""Text in, text out: what `iha generate` does with any checkpoint directory."""
+"""Text generation from any checkpoint directory, as used by `iha generate`."""
 
 import json
 import math
@@ -64,7 +64,7 @@ class Run:
 def load(directory: str, dtype: str = "auto", device: str = "cpu") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Model and tokenizer of a checkpoint directory of any architecture that `transformers` knows.
 
-    Raises ValueError for whatever is wrong with it: a weight that is missing is an error here, not a random number.
+    Raises ValueError for any defect. A missing weight is an error here; it is not initialised at random.
     """
     _check_files(Path(directory))
     if dtype not in ("auto", "float32", "bfloat16", "float16"):
@@ -100,11 +100,11 @@ def generate(
     prompts: list[str],
     sampling: Sampling,
     *,
-    chat: bool | None = None,  # None: if the tokenizer has a chat template
+    chat: bool | None = None,  # None: use the chat template if the tokenizer has one
     batch_size: int = 8,
-    emit: Callable[[str], None] | None = None,  # receives text as it is made, for a single prompt
+    emit: Callable[[str], None] | None = None,  # receives text as it is generated, for a single prompt
 ) -> Iterator[Run]:
-    """The prompts in batches, left-padded."""
+    """Generate for the prompts in left-padded batches; one `Run` per batch."""
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     if chat and not tokenizer.chat_template:
@@ -133,7 +133,7 @@ def generate(
 
 
 def summary(runs: list[Run]) -> dict[str, Any]:
-    """What was generated and how fast, for a record."""
+    """Texts and speed of all runs, for a record."""
     seconds = sum(run.seconds for run in runs)
     return {
         "seconds": seconds,
@@ -163,7 +163,7 @@ def _check_files(directory: Path) -> None:
 
 
 def _check_depth(directory: str, config: Any) -> None:
-    """A model of 100 000 layers takes minutes to build before anybody notices that it has no weights."""
+    """Refuse more layers than tensors, before time is spent on building them: 100 000 layers take minutes."""
     from safetensors import safe_open
 
     layers, tensors = getattr(config, "num_hidden_layers", None), 0
@@ -187,7 +187,7 @@ def _device(name: str) -> torch.device:
 
 @contextmanager
 def _reading(what: str) -> Iterator[None]:
-    """Foreign code that reads foreign files may raise anything; say which file it was."""
+    """Turn any error of `transformers` while reading a file into a ValueError that names the file."""
     try:
         yield
     except MemoryError:
@@ -208,7 +208,7 @@ def _prompt(line: str, where: str) -> str:
 
 
 def _ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The tokens that end a text: the model's, or else the tokenizer's."""
+    """End-of-text token ids: the model's, or else the tokenizer's."""
     ends = getattr(model.generation_config, "eos_token_id", None)
     ends = tokenizer.eos_token_id if ends is None else ends
     return [] if ends is None else ends if isinstance(ends, list) else [ends]

@@ -1,4 +1,4 @@
-"""The heads that every decoder of `transformers` has: classification, token classification, question answering."""
+"""Task heads as for other `transformers` decoders: sequence and token classification, question answering."""
 
 from transformers.modeling_layers import (
     GenericForQuestionAnswering,
@@ -10,12 +10,12 @@ from iha.models.modeling import IHAPreTrainedModel
 
 
 class IHAForSequenceClassification(GenericForSequenceClassification, IHAPreTrainedModel):
-    """One label for a sequence, read at its last token: classification, reward models."""
+    """One label per sequence, predicted at its last token: classification, reward models."""
 
 
 class IHAForTokenClassification(GenericForTokenClassification, IHAPreTrainedModel):
-    """One label for each token."""
+    """One label per token."""
 
 
 class IHAForQuestionAnswering(GenericForQuestionAnswering, IHAPreTrainedModel):
-    """Where an answer starts and ends."""
+    """Start and end of the answer span."""

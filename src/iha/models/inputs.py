@@ -1,4 +1,4 @@
-"""What the masks and positions of `transformers` say about padding and documents."""
+"""Padding and documents, derived from the masks and positions of `transformers`."""
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ def padding_of(attention_mask: Tensor | None, inputs_embeds: Tensor, cache: Cach
             "4-D masks (prefix-LM, tree decoding) are not supported, packed documents go by document_ids"
         )
     if torch.compiler.is_compiling():
-        return attention_mask.bool()  # whether all are real is data, which compiled code must not depend on
+        return attention_mask.bool()  # compiled code must not branch on data, here on whether all tokens are real
     B, N = inputs_embeds.shape[:2]
     length = N + (0 if cache is None else int(cache.get_seq_length()))
     if attention_mask.shape[0] != B or attention_mask.shape[1] < length:
@@ -26,11 +26,12 @@ def padding_of(attention_mask: Tensor | None, inputs_embeds: Tensor, cache: Cach
     if bool(attention_mask.all()):
         return None
     room = 0 if cache is None or not cache.is_compileable else cache.get_max_length() - attention_mask.shape[1]
-    return F.pad(attention_mask.bool(), (0, max(0, room)), value=True)  # a static cache is looked at as a whole
+    # A static cache is read as a whole, unfilled slots included.
+    return F.pad(attention_mask.bool(), (0, max(0, room)), value=True)
 
 
 def documents_of(position_ids: Tensor | None) -> Tensor | None:
-    """Packed documents (B, N) by where positions start again; None where they do not."""
+    """Document ids (B, N) of packed documents; a new one starts where positions restart. None if they never do."""
     if position_ids is None or position_ids.shape[1] < 2:
         return None
     starts = position_ids.diff(dim=1, prepend=position_ids[:, :1] - 1) != 1  # (B, N)
@@ -40,7 +41,7 @@ def documents_of(position_ids: Tensor | None) -> Tensor | None:
 
 
 def documents_of_lengths(cu_seq_lens: Tensor | None, inputs_embeds: Tensor) -> Tensor | None:
-    """Packed documents (1, N) of a flattened batch, by the cumulative lengths that FlashAttention takes."""
+    """Document ids (1, N) of a flattened batch, from the cumulative lengths that FlashAttention takes."""
     if cu_seq_lens is None:
         return None
     B, N = inputs_embeds.shape[:2]

@@ -1,4 +1,4 @@
-"""Loading that refuses what `from_pretrained` only warns of: a checkpoint with a hole in it."""
+"""Loading that refuses incomplete checkpoints, for which `from_pretrained` only warns."""
 
 import os
 from pathlib import Path
@@ -9,10 +9,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 
 def load_strict(source: str | os.PathLike, model_class: Any = AutoModelForCausalLM, **options: Any) -> PreTrainedModel:
-    """`from_pretrained`, but anything missing, misshapen or cut off is a ValueError that names it.
+    """`from_pretrained`, but a missing tensor, a wrong shape or a truncated file is a ValueError that names it.
 
     `model_class` is a model or an Auto class of `transformers`; `options` are those of its `from_pretrained`. Weights
-    are safetensors only: nothing is unpickled.
+    are read from safetensors only: nothing is unpickled.
     """
     if Path(source).is_dir() and not any(Path(source).glob("*.safetensors")):
         raise ValueError(

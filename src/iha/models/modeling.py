@@ -1,4 +1,4 @@
-"""The decoder-only language model under the contract of `transformers`: one backbone, only attention differs."""
+"""The decoder-only language model, as a `transformers` model: one backbone, in which only attention differs."""
 
 from typing import Any
 
@@ -82,13 +82,13 @@ class IHAPreTrainedModel(PreTrainedModel):
     _supports_sdpa = True
     _supports_flex_attn = True
     _supports_flash_attn = True
-    _supports_attention_backend = False  # mixing happens around attention, no function registered elsewhere knows it
+    _supports_attention_backend = False  # attention functions registered elsewhere do not mix heads
     _can_compile_fullgraph = True
     _can_record_outputs = {"hidden_states": IHADecoderLayer, "attentions": SelfAttention}  # noqa: RUF012
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        # `transformers.initialization` leaves alone what a checkpoint has filled; so must we.
+        # `transformers.initialization` skips parameters loaded from a checkpoint; `reset_mixing` needs them restored.
         super()._init_weights(module)
         if isinstance(module, IHARotaryEmbedding):
             init.copy_(module.inv_freq, module.frequencies()[0])
@@ -100,20 +100,20 @@ class IHAPreTrainedModel(PreTrainedModel):
                 own[name].copy_(value)
 
     def _check_and_adjust_attn_implementation(self, attn_implementation: str | None, *args: Any, **kwargs: Any) -> str:
-        """Also of `set_attn_implementation`. No kernel from the Hub takes the place of a missing flash-attn."""
+        """Also called by `set_attn_implementation`. A missing flash-attn is not replaced by a kernel from the Hub."""
         implementation = "sdpa" if attn_implementation is None else attn_implementation
         backend_of(implementation)
         return self.get_correct_attn_implementation(implementation, kwargs.get("is_init_check", False))
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
-        """As everywhere, and a stub beside the weights, so that `trust_remote_code=True` finds `iha`."""
+        """Also writes a stub next to the weights, so that `trust_remote_code=True` finds `iha`."""
         result = super().save_pretrained(save_directory, *args, **kwargs)
         if kwargs.get("is_main_process", True):
             write_stub(save_directory)
         return result
 
     def _upload_modified_files(self, working_dir: Any, *args: Any, **kwargs: Any) -> Any:
-        """`save_pretrained(..., push_to_hub=True)` uploads before it returns: the stub has to be there by then."""
+        """`save_pretrained(..., push_to_hub=True)` uploads before it returns, so the stub must be written first."""
         write_stub(working_dir)
         return super()._upload_modified_files(working_dir, *args, **kwargs)
 
@@ -169,7 +169,7 @@ class IHAModel(IHAPreTrainedModel):
 
         shared = shared_by_layers(self.config, self.rotary_emb, self.rotary_strides, position_ids)
         hidden_states = inputs_embeds
-        for layer in self.layers[: self.config.num_hidden_layers]:  # fewer of them draft (assistant_early_exit)
+        for layer in self.layers[: self.config.num_hidden_layers]:  # fewer when drafting (assistant_early_exit)
             hidden_states = layer(
                 hidden_states, shared, padding, document_ids, past_key_values=past_key_values, use_cache=use_cache
             )
@@ -198,7 +198,7 @@ class IHAForCausalLM(IHAPreTrainedModel, GenerationMixin):
         position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,  # (B, N), -100 where there is nothing to predict
+        labels: Tensor | None = None,  # (B, N), -100 = ignored by the loss
         use_cache: bool | None = None,
         document_ids: Tensor | None = None,
         logits_to_keep: int | Tensor = 0,
@@ -230,7 +230,7 @@ class IHAForCausalLM(IHAPreTrainedModel, GenerationMixin):
     def create_masks_for_generate(
         attention_mask: Tensor | None = None, past_key_values: Cache | None = None, **_: Any
     ) -> Tensor | None:
-        """For a static cache: padding only, at the fixed length of the cache, so that compiled code sees one shape."""
+        """For a static cache: the padding mask at the cache's fixed length, so that compiled code sees one shape."""
         if attention_mask is None or bool(attention_mask.all()):
             return None
         assert past_key_values is not None
@@ -238,7 +238,7 @@ class IHAForCausalLM(IHAPreTrainedModel, GenerationMixin):
         return torch.nn.functional.pad(attention_mask, (0, max(0, room)), value=1).bool()
 
     def generate_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Continuous batching is refused: its paged attention sees single heads, before they are mixed."""
+        """Continuous batching is refused: its paged attention works on single heads and does not mix them."""
         raise ValueError(_NO_CONTINUOUS_BATCHING)
 
     def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:

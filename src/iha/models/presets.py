@@ -1,6 +1,6 @@
-"""Model sizes by name. `paper-2.4b` is the paper's; the small ones have its proportions.
+"""Model sizes by name. `paper-2.4b` is the paper's model; the smaller ones have its proportions.
 
-The paper's parameter count (2.373 B) comes out with an ungated feed-forward, four times as wide, and tied embeddings.
+An ungated feed-forward of four times the width and tied embeddings give the paper's parameter count (2.373 B).
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""RoPE tables of the model, computed once a forward and shared by all layers.
+"""RoPE tables of the model, computed once per forward and shared by all layers.
 
-In float32 and by the formula of `transformers`, not in float64 as in `iha.ops.rotary`: a converted model must give the
-logits of its original, and at position 2048 the two differ by 1e-4 rad.
+They use float32 and the formula of `transformers`, not float64 as in `iha.ops.rotary`. A converted model must give the
+logits of its original, and at position 2048 the angles of the two differ by 1e-4 rad.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ class IHARotaryEmbedding(nn.Module):
         super().__init__()
         self.config = config
         assert config.rope_parameters is not None
-        check_rope(config.rope_parameters, ROPE_TYPES)  # it may have been set after the configuration was checked
+        check_rope(config.rope_parameters, ROPE_TYPES)  # may have been set after the configuration was checked
         self.rope_type = config.rope_parameters["rope_type"]
         frequencies, self.attention_scaling = self.frequencies()
         self.inv_freq: Tensor
         self.register_buffer("inv_freq", frequencies, persistent=False)  # (D/2,)
 
     def frequencies(self) -> tuple[Tensor, float]:
-        """Radians a position for each pair of features, and the factor of long-context types on cos and sin."""
+        """Radians per position for each pair of features, and the scale of cos and sin in long-context RoPE types."""
         if self.rope_type != "default":
             return ROPE_INIT_FUNCTIONS[self.rope_type](self.config)
         assert self.config.rope_parameters is not None
@@ -37,7 +37,7 @@ class IHARotaryEmbedding(nn.Module):
         return 1.0 / (self.config.rope_parameters["rope_theta"] ** exponents), 1.0
 
     def _apply(self, fn: Callable, recurse: bool = True) -> "IHARotaryEmbedding":
-        # model.bfloat16() would round the frequencies: at position 2048 that is whole turns off.
+        # model.bfloat16() would round the frequencies: at position 2048 angles would be off by full rotations.
         super()._apply(fn, recurse)
         if self.inv_freq.dtype != torch.float32:
             self.inv_freq = self.frequencies()[0].to(self.inv_freq.device)
@@ -57,6 +57,6 @@ class IHARotaryEmbedding(nn.Module):
 
     @torch.no_grad()
     def offsets(self, positions: Tensor) -> Table:
-        """The same without the factor, for rotating further what has been rotated."""
+        """The same without `attention_scaling`, to rotate further what is already rotated and scaled."""
         angle = positions[..., None].float() * self.inv_freq.float()
         return angle.cos(), angle.sin()

@@ -1,5 +1,7 @@
-"""The stub saved beside the weights: with it `from_pretrained(dir, trust_remote_code=True)` works in a process that has
-never heard of `iha`, as long as it is installed, and says what to install where it is not.
+"""The stub saved next to the weights.
+
+With it, `from_pretrained(dir, trust_remote_code=True)` works in a process that has not imported `iha`. If `iha` is not
+installed, the error says what to install.
 """
 
 import json

@@ -88,7 +88,7 @@ class IHAPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        # `transformers.initialization` skips parameters loaded from a checkpoint; `reset_mixing` needs them restored.
+        # `transformers.initialization` skips loaded parameters. `reset_mixing` overwrites them, so they are restored.
         super()._init_weights(module)
         if isinstance(module, IHARotaryEmbedding):
             init.copy_(module.inv_freq, module.frequencies()[0])

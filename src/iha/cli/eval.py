@@ -43,7 +43,7 @@ def run(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a model. Run it again to go on after an interruption, or with more tasks to add them."""
+    """Evaluate a model. Run it again to resume after an interruption, or with more tasks to add them."""
     from iha.cli.low_precision import guard_low_precision
 
     guard_low_precision(dtype)
@@ -81,7 +81,7 @@ def score(
         bool, typer.Option("--allow-code", help="Run the programs that the model wrote, in a jail.")
     ] = False,
 ) -> None:
-    """Judge kept answers again, without the model."""
+    """Judge stored answers again, without the model."""
     from iha.cli.progress import bars
     from iha.evaluate.results import read_evaluation
     from iha.evaluate.run import rescore

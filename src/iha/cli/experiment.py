@@ -31,7 +31,7 @@ def scale_model(
 ) -> None:
     """Train the paper's five mechanisms on one backbone and the same data, and compare them.
 
-    Prints its plan first. Killed at any moment, the same command goes on where it was.
+    Prints its plan first. If it is killed, the same command resumes it.
     """
     from iha.cli.invocation import command_line
     from iha.cli.progress import bars

@@ -12,7 +12,7 @@ def prepare(
     workers: Annotated[int, typer.Option(help="Processes.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Where the shards go; data.directory when not given.")] = None,
 ) -> None:
-    """Tokenise the sources of a recipe into memory-mapped shards. Interrupted, it goes on where it was."""
+    """Tokenise the sources of a recipe into memory-mapped shards. If it is interrupted, the same command resumes it."""
     from iha.cli.progress import bars
     from iha.train.packing import PackedSource
     from iha.train.prepare import prepare as prepare_data

@@ -17,7 +17,7 @@ def reproduce(
 ) -> None:
     """Does the paper hold? The theorems, the synthetic task, five small language models, benchmarks, and the report.
 
-    Exits with 1 if anything unexpected was found or a stage failed. Killed, the same command continues.
+    Exits with 1 if anything unexpected was found or a stage failed. If it is killed, the same command resumes it.
     """
     from iha.cli.invocation import command_line
     from iha.cli.progress import bars

@@ -45,7 +45,7 @@ def synth(
 ) -> None:
     """Train one-layer models with different attention on a synthetic task, and compare them.
 
-    Killed at any moment, the same command goes on where it was.
+    If it is killed, the same command resumes it.
     """
     from iha.cli.invocation import command_line
     from iha.cli.progress import bars

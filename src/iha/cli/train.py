@@ -20,7 +20,7 @@ def train(
     workers: Annotated[int, typer.Option(help="Processes that tokenise, if the data is not prepared yet.")] = 2,
     out: Annotated[Path | None, typer.Option(help="The run directory; out/train/NAME when not given.")] = None,
 ) -> None:
-    """Train a model, or continue where the run directory stands. Under torchrun, on all its processes."""
+    """Train a model, or resume the run in the run directory. Under torchrun, on all its processes."""
     from iha.cli.invocation import command_line
     from iha.cli.low_precision import guard_low_precision
     from iha.cli.progress import bars

@@ -29,5 +29,5 @@ def results_in(path: Path) -> Iterator[Path]:
 
 
 def print_record(record: Record) -> None:
-    """For `--json`."""
+    """Print a record as JSON, for `--json`."""
     typer.echo(json.dumps(asdict(record), indent=1, ensure_ascii=False, allow_nan=False))

@@ -53,7 +53,7 @@ SCRATCH = "/scratch"
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one program. MBPP's slowest reference solution (task 123) takes about 5 s of CPU time.
+    """Limits of one program. MBPP's slowest reference solution (task 123) takes about 5 s of CPU time.
 
     The wall-clock limit is for programs that wait. It is generous, so a busy machine does not fail correct programs.
     """

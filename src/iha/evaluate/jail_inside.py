@@ -1,4 +1,4 @@
-"""What runs inside the jail (see jail.py): the checker, and the program under test in a process of its own.
+"""What runs inside the jail (see jail.py): the checker, and the program under test in a separate process.
 
 The jail starts this file with `python -c`; it imports nothing of the project. The checker forks before it has read the
 tests, so that neither they nor the expected answers are ever in the program's memory, and runs them itself. In the

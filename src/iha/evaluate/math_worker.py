@@ -1,4 +1,4 @@
-"""math-verify in a process of its own: one JSON request per line on stdin, one answer per line on stdout.
+"""math-verify in a separate process: one JSON request per line on stdin, one answer per line on stdout.
 
 A model can write 9^{9^{9^9}}. math-verify limits wall-clock time, so a busy machine would fail correct answers. Here
 CPU time is limited instead. Python handles that signal only between two operations on numbers. When that is too late,

@@ -63,7 +63,7 @@ FINE_TUNED = PaperTable(
         "Diff Transformer": (31.6, 53.5, 9.0, 18.0, 15.3, 39.2),
     },
 )
-# Of the figure the text gives the averages, over lengths that it does not state, and Multi-Key only as gains over
+# For the figure, the text gives the averages over lengths that it does not state. Multi-Key is given only as gains over
 # global attention: +27 % at 4k, +32 % at 8k, +112 % at 16k.
 RULER_AVERAGES = {"IHA": 44.0, "Global+Local": 40.6, "Diff Transformer": 37.2, "Global Attention": 35.0}
 

@@ -14,7 +14,7 @@ def prompt_text(tokenizer: Any, prompt: str, prefix: str = "", chat: bool = Fals
 
 
 def prompt_tokens(tokenizer: Any, prompt: str, prefix: str = "", chat: bool = False) -> list[int]:
-    """What the model reads: with the special tokens that the tokenizer adds, or the chat template has, at the front.
+    """What the model reads, with the leading special tokens of the tokenizer or of the chat template.
 
     Some tokenizers append an end-of-text token to every text. A prompt is to be continued, so that token is dropped.
     """

@@ -53,7 +53,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Verdict:
-    """On one sample."""
+    """The judgement of one sample."""
 
     score: float  # 0 to 1
     answer: str | None = None  # what was taken from the text to be compared; None: nothing found

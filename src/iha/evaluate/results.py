@@ -2,7 +2,7 @@
 
 `eval.json`        the record: what was run, and each task's metrics
 `TASK.jsonl.gz`    one line per question: prompt, reference, every sample with its verdict, the question's metrics
-`TASK.partial`     answers so far of a task under way, one line per batch; gone when the task is done
+`TASK.partial`     answers so far of an unfinished task, one line per batch; removed when the task is done
 """
 
 import gzip

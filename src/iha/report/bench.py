@@ -15,7 +15,7 @@ def warnings(record: Record) -> list[str]:
 
 
 def attention_tables(record: Record) -> list[Table]:
-    """Of an "attention-bench" record."""
+    """Tables of an "attention-bench" record."""
     results = record.results
     tables = [_comparisons(record), _memory(results["memory"])]
     tables[0].notes += [f"warning: {warning}" for warning in warnings(record)]
@@ -29,7 +29,7 @@ def attention_tables(record: Record) -> list[Table]:
 
 
 def model_table(record: Record) -> Table:
-    """Of a "model-bench" record."""
+    """The table of a "model-bench" record."""
     columns: list[str | Column] = [
         "what",
         "model",

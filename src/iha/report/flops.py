@@ -9,7 +9,7 @@ _NAME = Column("mechanism", wrap=False)
 
 
 def tables(record: Record) -> list[Table]:
-    """Of a "flops" record: parameters and cache, FLOPs, schedules, their ratios, matched windows."""
+    """Tables of a "flops" record: parameters and cache, FLOPs, schedules, their ratios, matched windows."""
     answer = record.results
     return [_sizes(answer), _flops(answer), _schedules(answer), _ratios(answer), _matches(answer)]
 

@@ -184,7 +184,7 @@ def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def choose_scale(name: str, **changes: object) -> Scale:
-    """A scale by name, with the options that were given in place of its own."""
+    """A scale by name, with the given options in place of its defaults."""
     _one_of("scale", name, tuple(SCALES))
     return replace(SCALES[name], **{key: value for key, value in changes.items() if value is not None})  # type: ignore[arg-type]
 

@@ -62,7 +62,7 @@ def run_sweep(
 
 
 def read_runs(out: Path) -> list[Run]:
-    """Of all runs that have finished an epoch, in the sweep's order."""
+    """Records of all runs that have finished an epoch, in the sweep's order."""
     paths = [run_paths(out / RUNS, config)[0] for config in read_plan(out)[0]]
     found = [read_run(path) for path in paths if path.exists()]
     return [run for run in found if run["history"]]
@@ -160,7 +160,7 @@ def _dead(directory: Path, unfinished: list[RunConfig]) -> str:
 
 
 class _Bars:
-    """One bar for each run under way, from its file: what a rerun would find."""
+    """One progress bar per active run, read from its file: the state that a rerun would find."""
 
     def __init__(self, directory: Path, progress: Progress) -> None:
         self.directory, self.progress = directory, progress

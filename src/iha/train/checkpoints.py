@@ -1,4 +1,4 @@
-"""Checkpoints that are complete or invisible, written while training goes on.
+"""Checkpoints that are complete or invisible, written while training continues.
 
 A checkpoint is a directory `step-00000500` of safetensors files, one per process, with `state.json` and a
 `manifest.json` that has size and SHA-256 of every file. It is written under a hidden name and renamed when the manifest

@@ -31,7 +31,7 @@ def schedule_of(config: IHAConfig) -> Schedule:
 
 
 def forward_flops(config: IHAConfig, num_tokens: int) -> int:
-    """Of one sequence of N tokens: attention where the mask lets pairs through, feed-forward, output head."""
+    """Forward FLOPs of one sequence of N tokens: attention over visible pairs, feed-forward, output head."""
     attention = schedule_flops(attention_shape(config), schedule_of(config), num_tokens).total
     matrices = 3 if config.gated_mlp else 2
     feed_forward = 2 * matrices * config.hidden_size * config.intermediate_size * config.num_hidden_layers
@@ -45,7 +45,7 @@ def training_flops(config: IHAConfig, num_tokens: int) -> int:
 
 @lru_cache(maxsize=1)
 def peak_flops() -> float:
-    """Of this process's device: the data sheet's for known GPUs, else what a large matrix product reaches."""
+    """Peak FLOP/s of this device: from the data sheet of known GPUs, else measured on a large matrix product."""
     if torch.cuda.is_available():
         name = torch.cuda.get_device_name().lower()
         for known, (peak, _) in GPUS.items():

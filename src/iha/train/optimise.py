@@ -43,7 +43,7 @@ def set_rate(optimiser: torch.optim.Optimizer, schedule: Schedule, step: int) ->
 
 
 def gradient_norm(model: nn.Module) -> Tensor:
-    """Of all gradients together, over all shards."""
+    """Norm of all gradients together, over all shards."""
     norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
     return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 

@@ -39,7 +39,7 @@ class Processes:
         return total.tolist()
 
     def gathered(self, value: Any) -> list[Any]:
-        """Every process's value, on all."""
+        """The values of all processes, on every process."""
         values = [value] * self.world
         if self.world > 1:
             dist.all_gather_object(values, value)

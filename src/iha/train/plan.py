@@ -74,7 +74,7 @@ def plan(
     recipe: Recipe, gpus: int, gpu: str, *, mfu: float = 0.4, attentions: tuple[str, ...] = ATTENTIONS,
     workers: int = 2, progress: Progress = silent,
 ) -> list[MechanismPlan]:  # fmt: skip
-    """The recipe for each of these mechanisms, on so many GPUs."""
+    """A plan of the recipe for each of these mechanisms, on this many GPUs."""
     if gpu not in GPUS:
         raise ValueError(f"gpu must be one of {', '.join(GPUS)}, got {gpu!r}")
     if gpus < 1 or not 0 < mfu <= 1:
@@ -85,7 +85,7 @@ def plan(
     check_layout(recipe, gpus)
     vocabulary = vocabulary_of(recipe)
     recipes = [replace(recipe, model=replace(recipe.model, attention=name)) for name in attentions]  # type: ignore[arg-type]
-    # A fake process group is global: every mechanism has a process of its own.
+    # A fake process group is global, so every mechanism gets a separate process.
     spawn = multiprocessing.get_context("spawn")
     jobs = min(workers, len(recipes))
     with ProcessPoolExecutor(jobs, mp_context=spawn) as pool, progress.task("planning", len(recipes)) as task:
@@ -98,7 +98,7 @@ def plan(
 
 
 def vocabulary_of(recipe: Recipe) -> int:
-    """Without a download."""
+    """Vocabulary size of the recipe's tokenizer, without a download."""
     tokenizer = recipe.data.tokenizer
     if "vocab_size" in recipe.model.config:
         return int(recipe.model.config["vocab_size"])

@@ -136,7 +136,7 @@ class Schedule:
 class Checkpoint:
     every: int = 500  # steps; the last step is always saved
     keep: int = 2  # newest
-    keep_every: int | None = None  # and every so many steps, for good
+    keep_every: int | None = None  # interval in steps of checkpoints that are never deleted
     asynchronous: bool = True
 
     def __post_init__(self) -> None:
@@ -195,7 +195,7 @@ class Recipe:
         return dataclasses.asdict(self)
 
 
-# What may differ when a run is continued: it does not change which numbers come out, beyond the order of sums.
+# May differ when a run is resumed: apart from the order of sums, these do not change the results.
 MAY_CHANGE = ("parallel.", "logging.", "checkpoint.", "validation.", "data.directory", "name")
 
 

@@ -43,7 +43,7 @@ def common_words_draft(rng: Random, length: int, budget: int, materials: Materia
     if _all_tokens(small, counter) > budget:
         return small
     dictionary = materials.dictionary
-    # So many words cannot fit: each takes a token for its number and one for itself, `others` times.
+    # More words than this cannot fit: each takes a token for its number and one for itself, `others` times.
     return draft_of(rng.sample(dictionary, min(len(dictionary), budget // (2 * others))))
 
 

@@ -12,7 +12,7 @@ LENGTHS = (4096, 8192, 16384, 32768, 65536, 131072)  # NVIDIA's
 @dataclass(frozen=True)
 class Family:
     template: str
-    prefix: str  # how the answer begins; the model goes on
+    prefix: str  # how the answer begins; the model continues it
     new_tokens: int
 
 
@@ -54,7 +54,7 @@ QUESTIONS = Family(
 
 @dataclass(frozen=True)
 class Needles:
-    """Of a needle-in-a-haystack task."""
+    """Settings of a needle-in-a-haystack task."""
 
     haystack: str  # "noise", "essay" or "needle": other needles
     key: str = "words"  # or "uuids"

@@ -36,7 +36,7 @@ def synthetic_section(results: Results) -> Section:
 
 
 def _is_comparison(found: Found) -> bool:
-    """Of what the paper compares: IHA with 2-simplicial attention."""
+    """Whether it has the paper's comparison: IHA with 2-simplicial attention."""
     return {"iha", "simplicial"} <= {variant["config"]["mechanism"] for variant in _summary(found)["variants"]}
 
 

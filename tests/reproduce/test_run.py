@@ -1,7 +1,12 @@
 """Stages run in their own processes; failures stay alone, and nothing is done twice."""
 
+import subprocess
+import sys
+import time
+
 import pytest
 
+from iha.records import locked
 from iha.reproduce.run import run_stages
 from iha.reproduce.stages import Stage
 
@@ -43,3 +48,23 @@ def test_another_command_is_run_again(here):
     other = Stage("flops", "FLOPs", ("flops", "--tokens", "128", "--out", str(out / "flops")), 0.1)
     (outcome,) = run_stages([other], out, command="iha reproduce")
     assert outcome.state == "done"
+
+
+def test_sigterm_ends_the_running_stage_too(here):
+    out, _ = here
+    code = (
+        "import sys; from pathlib import Path; from iha.reproduce.run import run_stages; "
+        "from iha.reproduce.stages import Stage; out = Path(sys.argv[1]); "
+        "run_stages([Stage('synth', 'Long', ('synth', 'binary', '--scale', 'small', '--workers', '1', '--out', "
+        "str(out / 'synth')), 1)], out, command='iha')"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(out)])
+    log = out / "logs" / "synth.log"
+    deadline = time.monotonic() + 120
+    while not (out / "synth" / "sweep.json").exists():  # the stage is at work
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
+    process.terminate()
+    assert process.wait(timeout=60) == 143
+    with locked(out / "synth"):  # nobody holds it any longer
+        pass

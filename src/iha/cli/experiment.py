@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from iha.cli.train import STOPPED
+
 
 def scale_model(
     changes: Annotated[
@@ -49,13 +51,17 @@ def scale_model(
     if dry_run:
         return
     from iha.experiment.compare import compare
-    from iha.experiment.run import KIND, run_all
+    from iha.experiment.run import KIND, StoppedError, run_all
     from iha.records import Record, output_directory, read_record, write_record
 
     output_directory(out)
     begun = Record.new("scale-model", command=command_line(), config={"size": size, "changes": list(changes or [])})
-    with bars() as progress:
-        run_all(planned, runs, out, command=command_line(), progress=progress)
+    try:
+        with bars() as progress:
+            run_all(planned, runs, out, command=command_line(), progress=progress)
+    except StoppedError as stopped:
+        typer.echo(str(stopped), err=True)
+        raise typer.Exit(STOPPED) from None
     records = [read_record(path, KIND) for path in sorted(out.glob("*-s*.json"))]
     compared = {
         phase: compare(records, phase)

@@ -23,6 +23,10 @@ PROBE = "probe"
 PUZZLES = 64  # of each kind
 
 
+class StoppedError(Exception):
+    """SIGTERM: no further run is begun. The same command continues."""
+
+
 def run_all(
     runs: Sequence[Run], out: Path, records: Path, *, command: str, workers: int = 1, progress: Progress = silent
 ) -> list[Record]:
@@ -59,7 +63,7 @@ def run_one(
         evaluations=[Evaluation(PROBE, every, probe.measure)],
     )  # fmt: skip
     if not outcome.finished:
-        raise ValueError(f"stopped at step {outcome.step}, with a checkpoint")
+        raise StoppedError(f"{run.name} was stopped at step {outcome.step}, with a checkpoint")
     export(directory, directory / "export")
     seconds = read_record(directory / "run.json").seconds
     finished = record.finished(results_of(run, directory, outcome.results), seconds=seconds)

@@ -1,15 +1,17 @@
 """Runs stages, each in a separate process. Finished stages are not repeated; a failed one does not stop the rest."""
 
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from iha.records import Progress, Record, locked, output_directory, read_record, silent, write_record
+from iha.records import Progress, Record, Task, locked, output_directory, read_record, silent, write_record
 from iha.reproduce.stages import Stage
 
 KIND = "reproduce-stage"
@@ -34,19 +36,23 @@ def run_stages(stages: Sequence[Stage], out: Path, *, command: str, progress: Pr
     """In order. The report, the last stage, always runs: it shows what is missing."""
     logs = output_directory(out / "logs")
     outcomes: dict[str, Outcome] = {}
-    with locked(out), progress.task("reproduce", total=sum(stage.minutes for stage in stages)) as overview:
+    with (
+        _ended_by_sigterm(),
+        locked(out),
+        progress.task("reproduce", total=sum(stage.minutes for stage in stages)) as overview,
+    ):
         for number, stage in enumerate(stages, 1):
             missing = [name for name in stage.needs if not outcomes[name].good]
             if missing:
                 outcomes[stage.name] = Outcome(stage, "skipped", detail=f"it needs {', '.join(missing)}")
             else:
                 with progress.task(f"{number}/{len(stages)} {stage.title}", total=stage.minutes) as task:
-                    outcomes[stage.name] = _run(stage, logs, command, task.advance)
+                    outcomes[stage.name] = _run(stage, logs, command, task)
             overview.advance(stage.minutes, note=f"{stage.name}: {outcomes[stage.name].state}")
     return list(outcomes.values())
 
 
-def _run(stage: Stage, logs: Path, command: str, tick) -> Outcome:  # type: ignore[no-untyped-def]
+def _run(stage: Stage, logs: Path, command: str, task: Task) -> Outcome:
     marker, log = logs / f"{stage.name}.json", logs / f"{stage.name}.log"
     if stage.name != "report" and marker.exists():
         record = read_record(marker, KIND)
@@ -61,17 +67,33 @@ def _run(stage: Stage, logs: Path, command: str, tick) -> Outcome:  # type: igno
         try:
             while process.poll() is None:
                 time.sleep(_TICK)
-                tick(_TICK / 60, note=_last_line(log))
+                task.advance(_TICK / 60, note=_last_line(log))
         except BaseException:
             process.terminate()  # commands save what they have and end
-            threading.Timer(30, process.kill).start()
+            late = threading.Timer(30, process.kill)
+            late.start()
             process.wait()
+            late.cancel()
             raise
     seconds = time.monotonic() - started
     if process.returncode in (0, UNEXPECTED):
         write_record(marker, record.finished({"status": process.returncode}))
         return Outcome(stage, "unexpected" if process.returncode else "done", seconds, _last_line(log))
     return Outcome(stage, "failed", seconds, f"exit status {process.returncode}: {_last_line(log)}")
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends this process through its `except` clauses, so that the running stage is ended too."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(143)
+
+    previous = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _last_line(log: Path) -> str:

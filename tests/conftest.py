@@ -11,9 +11,12 @@ import torch
 # The same examples in every run, so that a change is judged by itself. HYPOTHESIS_PROFILE=explore draws new ones, and
 # `make fuzz` (HYPOTHESIS_PROFILE=fuzz) draws new ones for as many minutes as it is told; see tests/fuzzing.py.
 _QUIET = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large]
+# Said explicitly: where CI is set, hypothesis derandomises by default.
 hypothesis.settings.register_profile("repeat", deadline=None, derandomize=True, database=None)
-hypothesis.settings.register_profile("explore", deadline=None, max_examples=500, print_blob=True)
-hypothesis.settings.register_profile("fuzz", deadline=None, print_blob=True, suppress_health_check=_QUIET)
+hypothesis.settings.register_profile("explore", deadline=None, derandomize=False, max_examples=500, print_blob=True)
+hypothesis.settings.register_profile(
+    "fuzz", deadline=None, derandomize=False, print_blob=True, suppress_health_check=_QUIET
+)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 

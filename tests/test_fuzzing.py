@@ -11,7 +11,7 @@ import pytest
 FUZZERS = """
 import hypothesis, pytest
 from hypothesis import strategies as st
-hypothesis.settings.register_profile("fuzz", deadline=None, database=None, print_blob=True)
+hypothesis.settings.register_profile("fuzz", deadline=None, derandomize=False, database=None, print_blob=True)
 hypothesis.settings.load_profile("fuzz")
 SEEN = open("seen.txt", "a")
 

@@ -53,6 +53,7 @@ class Settings:
 
 def run(settings: Settings, path: Path, command: str, progress: Progress = silent) -> Record:
     """Each part is in the record as soon as it is measured."""
+    _tokenizer(settings.tokenizer)  # a bad one is refused here and not after minutes of measuring
     watch = Watch()
     record = Record.new("eval-bench", command=command, config=asdict(settings), seed=settings.seed)
     parts: dict[str, Callable[[Settings], Any]] = {

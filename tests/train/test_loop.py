@@ -9,6 +9,7 @@ import torch
 
 from iha.records import read_record
 from iha.train import loop
+from iha.train.export import checkpoint_tensors
 from iha.train.loop import Evaluation, train
 from iha.train.metrics import read_metrics
 
@@ -85,6 +86,23 @@ def test_retention_and_what_a_run_directory_holds(tmp_path):
     assert record.command == "iha train x"
     assert record.results["tokens"] == 9 * 4 * 32
     assert json.loads((tmp_path / "run" / "config.json").read_text())["attention"] == "iha"
+
+
+@pytest.mark.parametrize("world", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_frozen_backbone_stays_bit_for_bit(tmp_path, world):
+    recipe = runs.tiny(tmp_path, "optimiser.train=mixing", "checkpoint.keep=3")
+    assert runs.finish(runs.start(recipe, tmp_path / "run", world)) == [0] * world
+    early, late = (checkpoint_tensors(tmp_path / "run" / "checkpoints" / f"step-{s:08d}") for s in (2, 6))
+    for name in late:
+        if name.startswith("model."):
+            is_mixing = name.rpartition(".")[2] in ("alpha_q", "alpha_k", "alpha_v", "collapse")
+            assert torch.equal(early[name], late[name]) != is_mixing, name
+            assert (f"optimiser.exp_avg.{name.removeprefix('model.')}" in late) == is_mixing
+
+
+def test_a_model_without_mixing_cannot_be_frozen_but_for_it(tmp_path):
+    with pytest.raises(ValueError, match="has no mixing parameters to train"):
+        train(runs.tiny(tmp_path, "optimiser.train=mixing", "model.attention=global"), tmp_path / "run")
 
 
 def test_missing_trackers_are_named(tmp_path, monkeypatch):

@@ -81,6 +81,10 @@ def test_a_run_goes_on_only_with_what_does_not_change_it(tmp_path):
     check_continues(before, read_recipe(path, ["parallel.micro_batch=2", "checkpoint.every=3"]), "here")
     with pytest.raises(ValueError, match=r"model\.attention was 'iha' and is 'global'"):
         check_continues(before, read_recipe(path, ["model.attention=global"]), "here")
+    del before["optimiser"]["train"]  # a run of an older version, which did not have this key
+    check_continues(before, read_recipe(path), "here")
+    with pytest.raises(ValueError, match=r"optimiser.train was 'all' and is 'mixing'"):
+        check_continues(before, read_recipe(path, ["optimiser.train=mixing"]), "here")
 
 
 def test_defaults_are_a_whole_recipe():

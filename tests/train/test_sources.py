@@ -67,6 +67,14 @@ def test_generated_documents_are_the_puzzles():
     assert [s.text.strip() for s in document if s.loss] == list(generate("hops", "train", 0, 0).answers)
 
 
+def test_word_problems_are_tuned_on_their_whole_solution():
+    source = Source("g", "generated", generator="arithmetic", count=1, answers_only=True)
+    (document,) = read(source, parts(source)[0], seed=0)
+    question, solution = "".join(s.text for s in document).split("Answer:")
+    assert "".join(s.text for s in document if s.loss) == solution
+    assert "".join(s.text for s in document if not s.loss) == question + "Answer:"
+
+
 def test_the_standard_library_is_always_there():
     files = standard_library()
     assert {"abc.py", "json/decoder.py"} <= {path.as_posix().split("/lib/")[-1].split("/", 1)[1] for path in files}

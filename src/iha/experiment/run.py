@@ -78,21 +78,11 @@ def results_of(run: Run, directory: Path, outcome: dict[str, Any]) -> dict[str, 
     per_step = run.recipe.data.batch * run.recipe.data.context
     config = IHAConfig.from_pretrained(directory)
     flops = training_flops(config, run.recipe.data.context) / run.recipe.data.context
-    curves = {
-        prefix: [
-            {
-                "tokens": line["step"] * per_step,
-                **{key.partition("/")[2]: line[key] for key in line if key.startswith(prefix)},
-            }
-            for line in metrics
-            if any(key.startswith(f"{prefix}/") for key in line)
-        ]
-        for prefix in ("validation", PROBE)
-    }
     training = [{"tokens": line["step"] * per_step, "loss": line["loss"]} for line in metrics if "loss" in line]
     speeds = sorted(line["tokens_per_second"] for line in metrics if "tokens_per_second" in line)
     return {
-        "parameters": outcome["parameters"], "flops_per_token": flops, "training": training, **curves,
+        "parameters": outcome["parameters"], "flops_per_token": flops, "training": training,
+        **{prefix: _curve(metrics, prefix, per_step) for prefix in ("validation", PROBE)},
         "tokens_per_second": {"median": speeds[len(speeds) // 2], "best": speeds[-1]},
         "peak_bytes": host.peak_bytes(), "skipped": outcome["skipped"],
     }  # fmt: skip

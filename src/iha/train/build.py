@@ -40,6 +40,8 @@ def build_model(recipe: Recipe, config: IHAConfig, device: torch.device | str = 
             torch.manual_seed(recipe.seed)
             network = IHAForCausalLM(config)
     network.config.use_cache = False
+    if recipe.optimiser.train == "mixing":
+        freeze_all_but_mixing(network)
     dtype = torch.float64 if recipe.parallel.precision == "float64" else torch.float32
     return network.to(device=device, dtype=dtype)  # type: ignore[call-arg]
 
@@ -48,6 +50,14 @@ def mixing_parameters(model: nn.Module) -> set[str]:
     """Names of what a mechanism adds to the projections: alpha and R, the matrices of talking heads, lambda."""
     attentions = {name for name, _ in model.named_modules() if name.endswith("self_attn")}
     return {name for name, _ in model.named_parameters() if name.rpartition(".")[0] in attentions}
+
+
+def freeze_all_but_mixing(model: nn.Module) -> None:
+    mixing = mixing_parameters(model)
+    if not mixing:
+        raise ValueError("optimiser.train is 'mixing', and this model has no mixing parameters to train")
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in mixing)
 
 
 def _continued(model: Model, fields: dict[str, Any]) -> IHAConfig:

@@ -18,10 +18,15 @@ def rate(schedule: Schedule, step: int) -> float:
 
 
 def build_optimiser(model: nn.Module, settings: Optimiser) -> torch.optim.AdamW:
-    """Matrices decay; norms, biases and mixing parameters do not, and mixing has its own learning rate."""
+    """Matrices decay; norms, biases and mixing parameters do not, and mixing has its own learning rate.
+
+    Frozen parameters are left out.
+    """
     mixing = mixing_parameters(model)
     groups: dict[str, list[nn.Parameter]] = {"matrices": [], "vectors": [], "mixing": []}
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         group = "mixing" if name in mixing else "matrices" if parameter.dim() >= 2 else "vectors"
         groups[group].append(parameter)
     peak, mixing_peak = settings.learning_rate, settings.mixing_learning_rate or settings.learning_rate

@@ -57,7 +57,7 @@ class Source:
     chat: Literal["chatml", "llama3"] | None = None  # rows are conversations, in this format
     generator: str | None = None  # of generated: a name in `iha.train.puzzles.PUZZLES`
     count: int = 0  # of generated: how many documents
-    answers_only: bool = False  # of generated: loss on the answers alone
+    answers_only: bool = False  # of generated: loss on the answers and their working alone
 
     def __post_init__(self) -> None:
         if not self.name or any(character in self.name for character in "/\\. "):
@@ -101,6 +101,7 @@ class Optimiser:
 
     learning_rate: float = 1e-3  # at the peak
     mixing_learning_rate: float | None = None  # of the mixing parameters; as the others when not given
+    train: Literal["all", "mixing"] = "all"  # "mixing": everything else is frozen
     beta1: float = 0.9
     beta2: float = 0.95
     epsilon: float = 1e-8
@@ -216,9 +217,10 @@ def read_recipe(path: Path, overrides: list[str] | tuple[str, ...] = ()) -> Reci
 
 def check_continues(before: dict[str, Any], now: Recipe, where: str) -> None:
     """A run directory belongs to one recipe: ValueError names what has changed since."""
+    begun = build(Recipe, before, where).as_dict()  # keys that are newer than the run get their defaults
     changed = [
         f"{key} was {old!r} and is {new!r}"
-        for key, old, new in differences(before, now.as_dict())
+        for key, old, new in differences(begun, now.as_dict())
         if not key.startswith(MAY_CHANGE)
     ]
     if changed:

@@ -181,7 +181,7 @@ def _generated(source: Source, seed: int, index: int) -> Segments:
     document = generate(str(source.generator), "train", seed, index)
     if not source.answers_only:
         return plain(document.text)
-    return [Segment(piece.text, loss=piece.is_answer) for piece in document.pieces]
+    return [Segment(piece.text, loss=piece.is_answer or piece.is_working) for piece in document.pieces]
 
 
 def _dataset(source: Source) -> Any:

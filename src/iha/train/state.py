@@ -1,4 +1,4 @@
-"""Everything that training changes, as named tensors: weights and AdamW's moments. Nothing else needs to be saved.
+"""All weights and AdamW's moments, as named tensors. Nothing else needs to be saved.
 
 The learning rate and the data are functions of the step, and there is no dropout.
 """
@@ -23,10 +23,11 @@ def initialise(optimiser: torch.optim.Optimizer) -> None:
 def tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The live tensors by name, DTensors where the model is sharded."""
     named = dict(model.named_parameters())
+    trained = {name: parameter for name, parameter in named.items() if parameter.requires_grad}
     state = {f"model.{name}": parameter.detach() for name, parameter in named.items()}
     for moment in _MOMENTS:
-        state |= {f"optimiser.{moment}.{name}": optimiser.state[p][moment] for name, p in named.items()}
-    steps = {float(optimiser.state[p]["step"]) for p in named.values()}
+        state |= {f"optimiser.{moment}.{name}": optimiser.state[p][moment] for name, p in trained.items()}
+    steps = {float(optimiser.state[p]["step"]) for p in trained.values()}
     assert len(steps) == 1, f"parameters were updated unequally often: {steps}"
     return state | {STEP: torch.tensor([steps.pop()])}
 

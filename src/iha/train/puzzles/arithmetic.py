@@ -23,7 +23,8 @@ def arithmetic(rng: random.Random, steps: Sequence[int]) -> Puzzle:
         story += f" {sentence}"
         lines.append(f"\n{name} then has {sum_}=<<{sum_}={value}>>{value} {thing}.")
     question = f"Question: {story} How many {thing} does {name} have now?\nAnswer:"
-    pieces = Piece(question), Piece("".join(lines) + "\n####"), Piece(f" {value}", is_answer=True)
+    working = Piece("".join(lines) + "\n####", is_working=True)
+    pieces = Piece(question), working, Piece(f" {value}", is_answer=True)
     return Puzzle(pieces, {"steps": count})
 
 

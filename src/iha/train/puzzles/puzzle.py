@@ -12,6 +12,7 @@ SPLITS = ("train", "validation", "test")
 class Piece(NamedTuple):
     text: str
     is_answer: bool = False
+    is_working: bool = False  # the steps that lead to an answer: the model must learn to write them too
 
 
 @dataclass(frozen=True)

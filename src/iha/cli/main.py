@@ -11,6 +11,7 @@ from iha.cli.bench_trainer import trainer
 from iha.cli.convert import convert
 from iha.cli.eval import group as evaluation
 from iha.cli.experiment import scale_model
+from iha.cli.experiment_evaluate import evaluate
 from iha.cli.export import export
 from iha.cli.flops import flops
 from iha.cli.generate import generate
@@ -52,7 +53,7 @@ app.add_typer(evaluation, name="eval")
 
 experiment = typer.Typer(cls=Group, help="Experiments made of many training runs.", no_args_is_help=True)
 experiment.command("scale-model", cls=Command)(scale_model)
-experiment.callback()(lambda: None)  # a group even with one command
+experiment.command("evaluate", cls=Command)(evaluate)
 app.add_typer(experiment, name="experiment")
 
 

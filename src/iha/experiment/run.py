@@ -21,6 +21,7 @@ from iha.train.tokenise import load_tokenizer
 KIND = "scale-model-run"
 PROBE = "probe"
 PUZZLES = 64  # of each kind
+FEWEST_STEPS = 10  # between two probes: one costs as much as some training steps of a small model
 
 
 class StoppedError(Exception):
@@ -57,7 +58,7 @@ def run_one(
     directory = output_directory(out / run.name)
     record = Record.new(KIND, command=command, config={**run.facts(), "recipe": run.recipe.as_dict()}, seed=run.seed)
     probe = _Probe(run, directory)
-    every = max(1, run.recipe.schedule.steps // 20)
+    every = max(FEWEST_STEPS, run.recipe.schedule.steps // 20)
     outcome = train(
         run.recipe, directory, command=command, workers=workers, progress=progress,
         evaluations=[Evaluation(PROBE, every, probe.measure)],

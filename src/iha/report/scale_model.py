@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from iha.experiment.plan import Run
-from iha.records import Column, Table
+from iha.records import Column, Record, Table
 
 
 def plan_table(runs: Sequence[Run], tokens_per_second: float) -> Table:
@@ -55,3 +55,23 @@ def _learned(levels: dict[str, list[int | None]] | None) -> str | None:
     mean = f"{sum(reached) / len(reached) / 1e6:.2f} M"
     missed = len(levels["0.5"]) - len(reached)
     return f"{mean} ({missed} never)" if missed else mean
+
+
+def evaluation_table(record: Record, phase: str) -> Table:
+    """Share of questions answered, per task, of the models after one phase."""
+    models = record.results[phase]
+    tasks = list(next(iter(models.values()))["tasks"])
+    table = Table(f"Questions answered after {phase}, %", ["model", *(Column(task_title(t), "right") for t in tasks)])
+    for model in models.values():
+        table.add([model["label"], *(f"{next(iter(model['tasks'][t]['metrics'].values())):.1f}" for t in tasks)])
+    counts = sorted({model["tasks"][task]["questions"] for model in models.values() for task in tasks})
+    table.note(f"{' to '.join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))} questions per task.")
+    return table
+
+
+def task_title(name: str) -> str:
+    """`ruler_niah_single_1_512` as "niah_single_1, 512 tokens", `puzzle_hops` as "hops"."""
+    if name.startswith("ruler_"):
+        task, _, length = name.removeprefix("ruler_").rpartition("_")
+        return f"{task}, {length} tokens"
+    return name.removeprefix("puzzle_")

@@ -58,6 +58,23 @@ def stages(scale: str, out: Path) -> list[Stage]:
             6 if quick else 700,
         ),
         Stage(
+            "evaluate",
+            "The five models answer questions",
+            (
+                "experiment",
+                "evaluate",
+                str(runs),
+                "--lengths",
+                "512,1024" if quick else "512,1024,2048",
+                "--limit",
+                "16" if quick else "100",
+                "--out",
+                str(out / "evaluation"),
+            ),
+            1.5 if quick else 30,
+            needs=("scale-model",),
+        ),
+        Stage(
             "inside",
             "Inside a trained model",
             ("inspect", *models, "--out", str(out / "inside")),

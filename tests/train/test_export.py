@@ -6,9 +6,6 @@ import pytest
 import runs
 import torch
 
-from iha.train.build import model_config
-from iha.train.recipe import Data, Model, Recipe
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
@@ -74,22 +71,3 @@ def test_long_context_and_chat_runs_start_from_it(run, tmp_path):
     config = AutoConfig.from_pretrained(tmp_path / "chat")
     assert config.max_position_embeddings == 64
     assert config.layer_schedule[0] == {"mechanism": "iha", "window": 64 // 8, "num_pseudo_heads": 2}
-
-
-def test_weights_that_do_not_fit_the_recipe_are_refused(run, tmp_path):
-    from iha.train.export import export
-
-    export(run, tmp_path / "hf")
-
-    def recipe(attention="iha", preset=None):
-        return Recipe(model=Model(preset, attention, init_from=str(tmp_path / "hf")), data=Data(context=64))
-
-    assert model_config(recipe(), 262, 256).num_hidden_layers == 2
-    with pytest.raises(ValueError, match="has attention 'iha', the recipe 'global'"):
-        model_config(recipe("global"), 262, 256)
-    with pytest.raises(ValueError, match=r"model\.preset and model\.init_from"):
-        model_config(recipe(preset="1m"), 262, 256)
-    with pytest.raises(ValueError, match="too small for the recipe's tokenizer"):
-        model_config(recipe(), 5000, 256)
-    with pytest.raises(ValueError, match=r"has no config\.json"):
-        model_config(Recipe(model=Model(init_from=str(tmp_path / "none"))), 262, 256)

@@ -105,14 +105,6 @@ def test_a_model_without_mixing_cannot_be_frozen_but_for_it(tmp_path):
         train(runs.tiny(tmp_path, "optimiser.train=mixing", "model.attention=global"), tmp_path / "run")
 
 
-def test_missing_trackers_are_named(tmp_path, monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(ValueError, match=r"logging\.wandb needs the package wandb"):
-        train(runs.tiny(tmp_path, "logging.wandb=project"), tmp_path / "run")
-
-
 @pytest.mark.slow
 def test_compiled_layers_train_alike(tmp_path):
     for name, override in (("eager", "false"), ("compiled", "true")):

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from iha.train.build import build_model, mixing_parameters, model_config
+from iha.train.build import build_model, model_config
 from iha.train.optimise import build_optimiser, clip, gradient_norm, rate, set_rate
 from iha.train.recipe import Data, Model, Optimiser, Recipe, Schedule
 
@@ -43,13 +43,6 @@ def test_mixing_has_its_own_rate_and_no_decay():
     set_rate(optimiser, Schedule(steps=10, warmup=2), 0)
     assert by_name["matrices"]["lr"] == pytest.approx(5e-4)
     assert by_name["mixing"]["lr"] == pytest.approx(2.5e-3)
-
-
-@pytest.mark.parametrize("attention", ["talking_heads", "differential", "global"])
-def test_what_other_mechanisms_add_is_mixing_too(attention):
-    names = mixing_parameters(tiny(attention))
-    assert bool(names) == (attention != "global")
-    assert not any("proj" in name for name in names)
 
 
 def test_norm_and_clipping_are_torchs_own():

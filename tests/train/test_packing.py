@@ -5,7 +5,7 @@ import pytest
 
 from iha.records import write_json
 from iha.train.packing import IGNORED, PackedSource, whole_starts
-from iha.train.shards import open_shards, write_shard
+from iha.train.shards import write_shard
 from iha.train.tokenise import Encoded
 
 END = 99
@@ -17,7 +17,7 @@ def encoded(tokens, loss=None):
 
 
 def source(tmp_path, documents, *, context, packing="stream", dtype="uint16"):
-    """One shard a list of documents."""
+    """One shard per list of documents."""
     for index, shard in enumerate(documents):
         write_shard(tmp_path, index, (("train", document) for document in shard), dtype)
     write_json(tmp_path / "source.json", {"fingerprint": "", "shards": len(documents), "dtype": dtype})
@@ -75,14 +75,3 @@ def test_large_vocabularies_are_kept(tmp_path):
     )
     assert packed[0].tokens.tolist() == [70_000]
     assert packed[0].labels.tolist() == [128_255]
-
-
-def test_truncated_and_missing_shards_are_named(tmp_path):
-    packed = source(tmp_path, [[encoded([1, 2, 3])], [encoded([4])]], context=2)
-    with (tmp_path / "00000.train.tokens").open("r+b") as file:
-        file.truncate(4)
-    with pytest.raises(ValueError, match=r"00000\.train.tokens has 4 bytes"):
-        packed[0]
-    (tmp_path / "00001.json").unlink()
-    with pytest.raises(ValueError, match="shard 1 of 2 is missing"):
-        open_shards(tmp_path, "train")

@@ -4,12 +4,10 @@ import hashlib
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from iha.train import prepare as preparing
 from iha.train import sources
-from iha.train.batches import Corpus
 from iha.train.prepare import prepare
 from iha.train.recipe import Data, Source, Tokenizer
 from iha.train.shards import open_shards
@@ -76,23 +74,6 @@ def test_other_settings_in_the_same_directory_are_refused(data, tmp_path):
         prepare(data, tmp_path / "d", seed=1)
     with pytest.raises(ValueError, match="was prepared from"):
         prepare(replace(data, tokenizer=Tokenizer("train", vocab_size=300)), tmp_path / "d", seed=0)
-
-
-def test_batches_are_a_function_of_the_step_and_spread_over_processes(data, tmp_path):
-    tokenizer = prepare(data, tmp_path / "d", seed=0)
-    corpus = Corpus(data, tmp_path / "d", tokenizer, seed=3)
-    other = Corpus(data, tmp_path / "d", tokenizer, seed=3)
-    for step in (5, 0, 31):
-        whole = corpus.batch(step).tokens
-        for world in (1, 2, 4):
-            shares = [other.batch(step, rank, world).tokens for rank in range(world)]
-            assert np.array_equal(np.concatenate(shares), whole)
-    epoch = len(corpus.sources["train"]["a"])
-    steps = -(-epoch // data.batch)
-    rows = [tuple(row) for step in range(steps) for row in corpus.batch(step).tokens.tolist()][:epoch]
-    everything = [tuple(corpus.sources["train"]["a"][i].tokens.tolist()) for i in range(epoch)]
-    assert sorted(rows) == sorted(everything)
-    assert rows != everything
 
 
 def test_an_unsuitable_tokenizer_for_chats_is_refused(tmp_path):

@@ -40,32 +40,14 @@ def test_a_finished_run_stays_as_it_is(undisturbed, tmp_path):
     assert_bit_identical(tmp_path / "run", undisturbed)
 
 
-@pytest.mark.parametrize("harm", ["truncated", "changed", "missing", "manifest"])
-def test_a_damaged_checkpoint_is_skipped_with_a_message(undisturbed, tmp_path, harm):
+def test_a_damaged_checkpoint_is_skipped_and_the_run_ends_alike(undisturbed, tmp_path):
+    """tests/train/test_checkpoints.py has the kinds of damage."""
     run = tmp_path / "run"
     shutil.copytree(undisturbed, run)
-    newest = run / "checkpoints" / "step-00000006"
-    shard = next(newest.glob("*.safetensors"))
-    content = shard.read_bytes()
-    match harm:
-        case "truncated":
-            shard.write_bytes(content[:-100])
-        case "changed":
-            shard.write_bytes(content[:-100] + bytes([content[-100] ^ 1]) + content[-99:])
-        case "missing":
-            shard.unlink()
-        case "manifest":
-            (newest / "manifest.json").write_text('{"files": [')
+    shard = next((run / "checkpoints" / "step-00000006").glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-100])
     runs.completed(runs.tiny(tmp_path), run)
-    said = runs.output(run)
-    expected = {
-        "truncated": "bytes, the manifest says",
-        "changed": "SHA-256",
-        "missing": "is missing",
-        "manifest": "JSON",
-    }
-    assert "step-00000006 is skipped" in said
-    assert expected[harm] in said
+    assert "step-00000006 is skipped" in runs.output(run)
     assert_bit_identical(run, undisturbed)
 
 

@@ -1,11 +1,11 @@
-"""Tokenizers: bytes map to themselves, special tokens only in markup, a trained one round-trips."""
+"""Tokenizers: bytes map to themselves, and a trained one gives the text back."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from iha.train.recipe import Tokenizer
-from iha.train.segments import Segment, plain
+from iha.train.segments import plain
 from iha.train.tokenise import END, SPECIAL, load_tokenizer, train_tokenizer
 
 BYTES = load_tokenizer(Tokenizer("bytes"))
@@ -17,19 +17,6 @@ def test_bytes_are_utf8_and_agree_with_the_exported_tokenizer(text):
     assert found.tokens.tolist() == [*text.encode(errors="replace"), BYTES.end_id]
     BYTES.tokenizer.encode_special_tokens = True
     assert BYTES.tokenizer.encode(text, add_special_tokens=False).ids == found.tokens[:-1].tolist()
-
-
-def test_special_tokens_are_special_in_markup_only():
-    name = "<|im_end|>"
-    markup = BYTES.encode([Segment(name, markup=True)])
-    text = BYTES.encode([Segment(name)])
-    assert markup.tokens.tolist() == [BYTES.tokenizer.token_to_id(name), BYTES.end_id]
-    assert text.tokens.tolist() == [*name.encode(), BYTES.end_id]
-
-
-def test_the_end_is_predicted_when_the_last_segment_is():
-    assert BYTES.encode([Segment("ab", loss=False), Segment("c")]).loss.tolist() == [False, False, True, True]
-    assert BYTES.encode([Segment("a"), Segment("b", loss=False)]).loss.tolist() == [True, False, False]
 
 
 def test_a_trained_tokenizer_has_its_size_and_gives_text_back(tmp_path):

@@ -1,5 +1,6 @@
 """The model of a recipe."""
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from iha.train.recipe import Model, Recipe
 def model_config(recipe: Recipe, vocabulary: int, end_id: int | None) -> IHAConfig:
     """The configuration for a tokenizer of this many tokens: rounded up to a multiple of 64 unless the recipe says."""
     model = recipe.model
+    # IHAConfig itself keeps unknown fields, as transformers wants it: a misspelt one would be ignored.
+    if unknown := sorted(model.config.keys() - {field.name for field in dataclasses.fields(IHAConfig)}):
+        raise ValueError(f"model.config.{unknown[0]}: IHAConfig has no such field")
     fields: dict[str, Any] = {
         "attention": model.attention, "max_position_embeddings": recipe.data.context, "bos_token_id": None,
         "eos_token_id": end_id, "vocab_size": 64 * math.ceil(vocabulary / 64), **model.config,

@@ -21,8 +21,8 @@ def plan(
     """Memory per GPU, FLOPs and days of a training run, from its real sharded step on fake tensors."""
     from dataclasses import asdict
 
-    from iha.cli.invocation import command_line
     from iha.accounting.gpus import GPUS
+    from iha.cli.invocation import command_line
     from iha.cli.output import print_record, results_in
     from iha.cli.progress import bars
     from iha.models.field_checks import ATTENTIONS

@@ -93,8 +93,8 @@ def test_the_call_passes_torchs_body_down_to_the_kernels_forward_and_backward():
 
 INDEX = torch.arange(21)[None]
 PADDING = {
-    "left": INDEX >= torch.tensor([[2], [0]]),
-    "right": INDEX < torch.tensor([[21], [15]]),
+    "left": torch.tensor([[2], [0]]) <= INDEX,
+    "right": torch.tensor([[21], [15]]) > INDEX,
     "holes": torch.arange(42).view(2, 21) % 5 != 3,
     "one sequence": (INDEX >= 0) & torch.tensor([[True], [False]]),
 }

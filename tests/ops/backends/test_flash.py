@@ -83,9 +83,9 @@ def test_the_call_passes_torchs_body_down_to_the_kernels_forward_and_backward():
         (call,) = calls.seen
         out, lse, state = varlen._varlen_attn._init_fn(**call)
         assert (out.shape, lse.shape, lse.dtype) == (call["query"].shape, (4, 126), torch.float32)
-        names = ("query", "key", "value")
+        names, lengths = ("query", "key", "value"), ("cu_seq_q", "cu_seq_k", "max_q", "max_k")
         grads = varlen._varlen_attn_backward._init_fn(
-            out, *(call[name] for name in names), out, lse, *(call[n] for n in ("cu_seq_q", "cu_seq_k", "max_q", "max_k")),
+            out, *(call[name] for name in names), out, lse, *(call[n] for n in lengths),
             call["is_causal"], state, call["scale"], call["window_size"],
         )  # fmt: skip
         assert [g.shape for g in grads] == [call[name].shape for name in names]

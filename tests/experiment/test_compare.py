@@ -2,22 +2,8 @@
 
 import pytest
 
-from iha.experiment.compare import compare, first_reach, interpolated, summary
-from iha.records import Record
-
-
-def record(mechanism, seed, losses, flops=1.0, speed=10.0, variant="", accuracy=(0.1, 0.6, 0.97)):
-    config = {
-        "phase": "pretrain", "mechanism": mechanism, "variant": variant, "label": mechanism + variant, "seed": seed,
-        "learning_rate": 1e-3, "tokens": 300, "name": f"pretrain-{mechanism}-s{seed}",
-    }  # fmt: skip
-    results = {
-        "parameters": 10, "flops_per_token": flops, "tokens_per_second": {"median": speed, "best": speed},
-        "peak_bytes": 1, "skipped": 0, "training": [],
-        "validation": [{"tokens": 100 * (i + 1), "text": loss, "pairs": loss} for i, loss in enumerate(losses)],
-        "probe": [{"tokens": 100 * (i + 1), "pairs": value} for i, value in enumerate(accuracy)],
-    }  # fmt: skip
-    return Record("scale-model-run", "iha", config, seed, {}, {}, None, "2026-01-01T00:00:00+00:00", 1.0, results)
+from iha.experiment.compare import compare, first_reach, interpolated
+from scale_model_records import run_record as record
 
 
 @pytest.fixture
@@ -51,13 +37,45 @@ def test_a_run_is_never_credited_with_more_than_it_did():
     assert [interpolated(curve, "text", tokens) for tokens in (50, 100, 150, 200, 500)] == [3.0, 3.0, 2.5, 2.0, 2.0]
 
 
-def test_the_interval_is_students():
-    found = summary([1.0, 2.0, 3.0])
-    assert found["mean"] == 2.0
-    assert found["sd"] == 1.0
-    assert found["ci95"] == pytest.approx(4.303 / 3**0.5)
-    assert summary([])["mean"] is None
-    assert summary([1.0])["ci95"] is None
+def test_a_sweep_is_compared_by_itself():
+    main = [record(name, 0, (3.0, 2.0, 1.0)) for name in ("global", "iha")]
+    rates = [record("iha", 0, (4.0, loss), rate=r) for r, loss in ((1e-5, 3.0), (1e-3, 2.0), (2e-2, 5.0))]
+    alone, both = compare(main), compare([*rates, *main])
+    assert both["rows"] == alone["rows"]
+    assert both["budget"] == alone["budget"]
+    (swept,) = both["sweep"]
+    assert [(row["rate"], row["loss"]["mean"]) for row in swept["rates"]] == [(1e-5, 3.0), (1e-3, 2.0), (2e-2, 5.0)]
+    assert (swept["best"], swept["taken"], swept["at_the_edge"], swept["tokens"]) == (1e-3, [1e-3], False, 200)
+    assert compare(rates)["rows"] == []
+    assert compare(rates[:2])["sweep"][0]["at_the_edge"]
+
+
+def test_a_phase_without_text_is_compared_by_what_it_trains_on():
+    rows = compare([record("iha", 0, (3.0, 1.0), phase="tune", source="arithmetic")], "tune")
+    assert rows["source"] == "arithmetic"
+    assert rows["rows"][0]["equal"]["tokens"]["mean"] == 1.0
+
+
+def test_ablations_are_compared_with_the_default_too():
+    runs = [record("global", 0, (1.0,)), record("iha", 0, (0.8,)), record("iha", 0, (0.9,), variant="P=8")]
+    rows = {row["label"]: row for row in compare(runs)["rows"]}
+    assert rows["ihaP=8"]["paired"]["mean"] == pytest.approx(-0.1)
+    assert rows["ihaP=8"]["paired_default"]["mean"] == pytest.approx(0.1)
+    assert rows["iha"]["paired_default"] is None
+
+
+def test_runs_of_other_lengths_and_seeds_are_not_paired():
+    runs = [record("global", 0, (1.0, 0.5)), record("iha", 0, (0.8,)), record("iha", 1, (0.8,))]
+    rows = {row["label"]: row for row in compare(runs)["rows"]}
+    assert rows["iha"]["paired"]["n"] == 0
+
+
+def test_a_run_can_name_its_own_baseline():
+    own = record("global", 0, (1.0,), variant="retrieval", phase="upcycle")
+    converted = record("iha", 0, (0.7,), phase="upcycle", baseline=own.config["name"])
+    rows = {row["label"]: row for row in compare([own, converted], "upcycle")["rows"]}
+    assert rows["iha"]["paired"]["mean"] == pytest.approx(-0.3)
+    assert rows["iha"]["paired_accuracy"]["pairs"]["mean"] == 0
 
 
 def test_no_runs_are_an_error():

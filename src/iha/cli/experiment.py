@@ -38,7 +38,7 @@ def scale_model(
     from iha.cli.invocation import command_line
     from iha.cli.progress import bars
     from iha.experiment.plan import ABLATIONS, Settings, plan
-    from iha.report.scale_model import comparison_table, plan_table
+    from iha.report.scale_model import phase_tables, plan_table
 
     words = [w for w in (v.strip() for v in variants.split(",")) if w]
     settings = Settings(
@@ -70,7 +70,8 @@ def scale_model(
     }
     write_record(out / "comparison.json", begun.finished(compared))
     for phase in compared.values():
-        comparison_table(phase).print()
+        for table in phase_tables(phase):
+            table.print()
 
 
 def _numbers(text: str, kind: type) -> list:

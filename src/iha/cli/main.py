@@ -12,6 +12,7 @@ from iha.cli.convert import convert
 from iha.cli.eval import group as evaluation
 from iha.cli.experiment import scale_model
 from iha.cli.experiment_evaluate import evaluate
+from iha.cli.experiment_measure import measure
 from iha.cli.export import export
 from iha.cli.flops import flops
 from iha.cli.generate import generate
@@ -54,6 +55,7 @@ app.add_typer(evaluation, name="eval")
 experiment = typer.Typer(cls=Group, help="Experiments made of many training runs.", no_args_is_help=True)
 experiment.command("scale-model", cls=Command)(scale_model)
 experiment.command("evaluate", cls=Command)(evaluate)
+experiment.command("measure", cls=Command)(measure)
 app.add_typer(experiment, name="experiment")
 
 

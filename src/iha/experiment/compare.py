@@ -1,59 +1,90 @@
-"""Runs side by side: at equal tokens, equal FLOPs and equal time, over seeds, with paired differences."""
+"""Runs side by side: at equal tokens, equal FLOPs and equal time, over seeds, with differences paired by seed.
 
-import math
+Runs of a sweep of learning rates are shorter and are compared among themselves only.
+"""
+
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
+from iha.experiment.statistics import paired_test, summary
 from iha.records import Record
 
-BASELINE = "global"
+BASELINE, DEFAULT = "global", "iha"  # what mechanisms are compared with, and what ablations change
 LEVELS = (0.5, 0.95)  # accuracies for which the first time they are reached is recorded
-# Student's t for 95 % two-sided, by degrees of freedom: with three seeds a paired difference has two.
-_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+_OF_A_SWEEP = re.compile(r"-lr[^-]+(-\d+)?-s\d+$")  # 1e-05 has a hyphen
 
 
 def compare(records: Sequence[Record], phase: str = "pretrain") -> dict[str, Any]:
-    """One row per mechanism and variant of a phase; differences to global attention, seed by seed."""
-    rows = []
+    """One row per mechanism and variant of a phase, and the sweep of learning rates."""
     runs = [record for record in records if record.config["phase"] == phase]
     if not runs:
         raise ValueError(f"no runs of phase {phase!r}")
-    by_label: dict[str, list[Record]] = defaultdict(list)
-    for record in runs:
-        by_label[_label(record)].append(record)
-    main = [record for record in runs if not record.config["variant"]]
+    swept = [record for record in runs if is_swept(record.config["name"])]
+    kept = [record for record in runs if not is_swept(record.config["name"])]
+    found: dict[str, Any] = {"phase": phase, "rows": [], "sweep": sweep(swept, kept)}
+    if not kept:
+        return found
+    source = headline(kept)
+    plain = [record for record in kept if not record.config["variant"]] or kept
     budget = {
-        "tokens": min(record.config["tokens"] for record in runs),
-        "flops": min(total_flops(record) for record in main or runs),
-        "seconds": min(training_seconds(record) for record in main or runs),
+        "tokens": min(record.config["tokens"] for record in plain),
+        "flops": min(total_flops(record) for record in plain),
+        "seconds": min(training_seconds(record) for record in plain),
     }
-    for label, group in by_label.items():
-        group = sorted(group, key=lambda record: record.seed or 0)
-        rows.append(
-            {
-                "label": label, "mechanism": group[0].config["mechanism"], "variant": group[0].config["variant"],
-                "learning_rate": group[0].config["learning_rate"], "seeds": [record.seed for record in group],
-                "parameters": group[0].results["parameters"], "flops_per_token": group[0].results["flops_per_token"],
-                "tokens_per_second": mean(record.results["tokens_per_second"]["median"] for record in group),
-                "peak_bytes": max(record.results["peak_bytes"] for record in group),
-                "loss": {part: summary(final(record, part) for record in group) for part in parts(group)},
-                "equal": {
-                    kind: summary(at_budget(record, kind, budget[kind]) for record in group) for kind in budget
-                },
-                "accuracy": {
-                    name: summary(record.results["probe"][-1][name] for record in group) for name in probed(group)
-                },
-                "learned": {
-                    name: {str(level): [first_reach(record, name, level) for record in group] for level in LEVELS}
-                    for name in probed(group)
-                },
-                "paired": paired(group, by_label.get(_baseline_label(by_label) or "", [])),
-            }
-        )  # fmt: skip
-    return {"phase": phase, "budget": budget, "rows": rows}
+    by_label: dict[str, list[Record]] = defaultdict(list)
+    for record in kept:
+        by_label[record.config["label"]].append(record)
+    by_name = {record.config["name"]: record for record in kept}
+    groups = (sorted(group, key=lambda record: record.seed or 0) for group in by_label.values())
+    return found | {"source": source, "budget": budget, "rows": [_row(g, by_name, source, budget) for g in groups]}
+
+
+def _row(group: Sequence[Record], by_name: dict[str, Record], source: str, budget: dict[str, float]) -> dict[str, Any]:
+    config, results = group[0].config, group[0].results
+    baseline = [(record, by_name.get(baseline_of(record))) for record in group]
+    default = [(record, by_name.get(f"{config['phase']}-{DEFAULT}-s{record.seed}")) for record in group]
+    return {
+        "label": config["label"], "mechanism": config["mechanism"], "variant": config["variant"],
+        "learning_rate": config["learning_rate"], "tokens": config["tokens"],
+        "seeds": [record.seed for record in group],
+        "parameters": results["parameters"], "flops_per_token": results["flops_per_token"],
+        "tokens_per_second": mean(record.results["tokens_per_second"]["median"] for record in group),
+        "peak_bytes": max(record.results["peak_bytes"] for record in group),
+        "loss": {part: summary(final(record, part) for record in group) for part in parts(group)},
+        "equal": {
+            kind: summary(at_budget(record, kind, budget[kind], source) for record in group) for kind in budget
+        },
+        "accuracy": {name: summary(record.results["probe"][-1][name] for record in group) for name in probed(group)},
+        "learned": {
+            name: {str(level): [first_reach(record, name, level) for record in group] for level in LEVELS}
+            for name in probed(group)
+        },
+        "paired": paired(baseline, source),
+        "paired_accuracy": {name: paired_accuracy(baseline, name) for name in probed(group)},
+        "paired_default": paired(default, source) if config["variant"] else None,
+    }  # fmt: skip
+
+
+def is_swept(name: str) -> bool:
+    """Whether the run of this name belongs to a sweep of learning rates."""
+    return _OF_A_SWEEP.search(name) is not None
+
+
+def baseline_of(record: Record) -> str:
+    """The name of the run that a run is compared with: global attention, or what the run's own record says."""
+    return record.config.get("baseline") or f"{record.config['phase']}-{BASELINE}-s{record.seed}"
+
+
+def headline(group: Sequence[Record]) -> str:
+    """The source whose loss is compared: real text where a phase trains on it."""
+    common = parts(group)
+    if not common:
+        raise ValueError("these runs have no source in common whose loss could be compared")
+    return "text" if "text" in common else common[0]
 
 
 def parts(group: Sequence[Record]) -> list[str]:
@@ -80,14 +111,14 @@ def training_seconds(record: Record) -> float:
     return record.config["tokens"] / record.results["tokens_per_second"]["median"]
 
 
-def at_budget(record: Record, kind: str, budget: float) -> float:
-    """Validation loss on text at a number of tokens, FLOPs or seconds, interpolated linearly between validations."""
+def at_budget(record: Record, kind: str, budget: float, source: str) -> float:
+    """Validation loss at a number of tokens, FLOPs or seconds, interpolated linearly between validations."""
     per_token = {
         "tokens": 1.0,
         "flops": record.results["flops_per_token"],
         "seconds": 1 / record.results["tokens_per_second"]["median"],
     }[kind]
-    return interpolated(record.results["validation"], "text", budget / per_token)
+    return interpolated(record.results["validation"], source, budget / per_token)
 
 
 def interpolated(curve: Sequence[dict[str, float]], name: str, tokens: float) -> float:
@@ -106,35 +137,50 @@ def first_reach(record: Record, name: str, level: float) -> int | None:
     return next((point["tokens"] for point in record.results["probe"] if point.get(name, 0.0) >= level), None)
 
 
-def paired(group: Sequence[Record], baseline: Sequence[Record]) -> dict[str, Any]:
-    """Loss on text minus the baseline's with the same seed: same data, same order, same initial backbone."""
-    others = {record.seed: record for record in baseline}
-    differences = [
-        final(record, "text") - final(others[record.seed], "text") for record in group if record.seed in others
+Pairs = Sequence[tuple[Record, Record | None]]  # each with the run it is compared with, where that was made
+
+
+def paired(pairs: Pairs, source: str) -> dict[str, Any]:
+    """Loss minus that of the run with the same seed: same data, same order, same initial backbone, same length."""
+    return paired_test(final(record, source) - final(other, source) for record, other in _comparable(pairs))
+
+
+def paired_accuracy(pairs: Pairs, name: str) -> dict[str, Any]:
+    return paired_test(
+        record.results["probe"][-1][name] - other.results["probe"][-1][name]
+        for record, other in _comparable(pairs)
+        if name in other.results["probe"][-1]
+    )
+
+
+def _comparable(pairs: Pairs) -> list[tuple[Record, Record]]:
+    return [
+        (record, other)
+        for record, other in pairs
+        if other is not None and other.config["tokens"] == record.config["tokens"]
     ]
-    return summary(differences)
 
 
-def summary(values: Iterable[float]) -> dict[str, Any]:
-    """Mean, spread and, from two values on, the half-width of a 95 % confidence interval of the mean."""
-    found = list(values)
-    if not found:
-        return {"n": 0, "mean": None, "sd": None, "ci95": None, "values": []}
-    sd = stdev(found) if len(found) > 1 else None
-    t = _T.get(len(found) - 1, 1.96)
-    half = None if sd is None else t * sd / math.sqrt(len(found))
-    return {"n": len(found), "mean": mean(found), "sd": sd, "ci95": half, "values": found}
-
-
-def _label(record: Record) -> str:
-    """Runs of a sweep of learning rates are told apart by it."""
-    label, rate = record.config["label"], record.config["learning_rate"]
-    return f"{label}, lr {rate:g}" if "-lr" in record.config["name"] else label
-
-
-def _baseline_label(by_label: dict[str, list[Record]]) -> str | None:
-    for label, group in by_label.items():
-        config = group[0].config
-        if config["mechanism"] == BASELINE and not config["variant"] and "-lr" not in config["name"]:
-            return label
-    return None
+def sweep(swept: Sequence[Record], kept: Sequence[Record]) -> list[dict[str, Any]]:
+    """Per mechanism: the loss at each learning rate, the best of them, and the rate that the other runs took."""
+    by_mechanism: dict[str, list[Record]] = defaultdict(list)
+    for record in swept:
+        by_mechanism[record.config["mechanism"]].append(record)
+    source = headline(swept) if swept else ""
+    found = []
+    for mechanism, group in by_mechanism.items():
+        rates = {
+            rate: summary(final(record, source) for record in group if record.config["learning_rate"] == rate)
+            for rate in sorted({record.config["learning_rate"] for record in group})
+        }
+        best = min(rates, key=lambda rate: rates[rate]["mean"])
+        plain = [record for record in kept if record.config["mechanism"] == mechanism and not record.config["variant"]]
+        found.append(
+            {
+                "label": group[0].config["label"], "mechanism": mechanism, "source": source,
+                "tokens": group[0].config["tokens"], "rates": [{"rate": r, "loss": loss} for r, loss in rates.items()],
+                "best": best, "at_the_edge": len(rates) > 1 and best in (min(rates), max(rates)),
+                "taken": sorted({record.config["learning_rate"] for record in plain}),
+            }
+        )  # fmt: skip
+    return found

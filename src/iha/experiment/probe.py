@@ -13,7 +13,7 @@ from iha.train.segments import Segment
 from iha.train.tokenise import TextTokenizer
 
 KINDS = {"pairs": "pairs", "needles": "needles", "hops": "hops", "arithmetic": "steps"}  # puzzle: the fact to split by
-BATCH = 16
+BATCH, BATCH_TOKENS = 16, 4096  # puzzles at a time, at most: mechanisms that keep all scores need memory by the square
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,9 @@ def accuracies(model: PreTrainedModel, asked: Sequence[Asked]) -> dict[str, floa
     right: dict[str, list[bool]] = defaultdict(list)
     order = sorted(range(len(asked)), key=lambda index: len(asked[index].tokens))
     device = next(model.parameters()).device
-    for start in range(0, len(order), BATCH):
-        batch = [asked[index] for index in order[start : start + BATCH]]
+    while order:  # the longest first: if the memory is too small, that shows at once
+        size = min(BATCH, max(1, BATCH_TOKENS // len(asked[order[-1]].tokens)))
+        batch, order = [asked[index] for index in order[-size:]], order[:-size]
         tokens = torch.nn.utils.rnn.pad_sequence([question.tokens for question in batch], batch_first=True)
         # Padding comes after every position that is read, so causal attention does not see it.
         guesses = model(input_ids=tokens.to(device), use_cache=False).logits.argmax(-1).cpu()  # (B, N)

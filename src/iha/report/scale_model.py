@@ -18,24 +18,96 @@ def plan_table(runs: Sequence[Run], tokens_per_second: float) -> Table:
     return table
 
 
+def phase_tables(compared: dict[str, Any]) -> list[Table]:
+    """Everything that the comparison of one phase says."""
+    main = [row for row in compared["rows"] if not row["variant"]]
+    varied = [row for row in compared["rows"] if row["variant"]]
+    tables = [comparison_table(compared | {"rows": main})] if main else []
+    if main:
+        tables += [learned_table(compared | {"rows": main}), cost_table(compared | {"rows": main})]
+    if varied:
+        tables.append(ablation_table(compared | {"rows": varied}))
+    if compared["sweep"]:
+        tables.append(sweep_table(compared))
+    return tables
+
+
 def comparison_table(compared: dict[str, Any]) -> Table:
+    source = compared["source"]
     columns: list[str | Column] = [
-        "model", Column("seeds", "right"), Column("text loss", "right"), Column("Δ to Global", "right"),
-        Column("at equal FLOPs", "right"), Column("at equal time", "right"), Column("pairs %", "right"),
-        Column("hops %", "right"), Column("pairs at 50 %", "right"), Column("tokens/s", "right"),
+        "model", Column("seeds", "right"), Column(f"{source} loss", "right"), Column("Δ to baseline", "right"),
+        Column("p", "right"), Column("at equal FLOPs", "right"), Column("at equal time", "right"),
+        Column("pairs %", "right"), Column("hops %", "right"), Column("Δ pairs", "right"),
     ]  # fmt: skip
     table = Table(f"Scale model, {compared['phase']}", columns)
     for row in compared["rows"]:
         table.add(
             [
-                row["label"], len(row["seeds"]), spread(row["loss"].get("text")), spread(row["paired"], sign=True),
-                spread(row["equal"]["flops"]), spread(row["equal"]["seconds"]),
+                row["label"], len(row["seeds"]), spread(row["loss"].get(source)), spread(row["paired"], sign=True),
+                probability(row["paired"]), spread(row["equal"]["flops"]), spread(row["equal"]["seconds"]),
                 spread(row["accuracy"].get("pairs"), 100, 1), spread(row["accuracy"].get("hops"), 100, 1),
-                _learned(row["learned"].get("pairs")), f"{row['tokens_per_second']:,.0f}",
+                spread(row["paired_accuracy"].get("pairs"), 100, 1, sign=True),
             ]
         )  # fmt: skip
-    table.note("Validation loss per token; ± is the standard deviation over seeds. Δ is paired, seed by seed.")
-    table.note("'pairs at 50 %': tokens until half of the retrieval questions are answered; – when never.")
+    table.note("Validation loss per token; ± is the standard deviation over seeds. Δ and p (Student's t) are paired.")
+    return table
+
+
+def learned_table(compared: dict[str, Any]) -> Table:
+    """Tokens until half and until 95 % of a puzzle's answers are right."""
+    puzzles = ("pairs", "needles", "hops", "arithmetic")
+    titles = [f"{puzzle} {level}" for puzzle in puzzles for level in ("50 %", "95 %")]
+    table = Table(f"Scale model, {compared['phase']}: tokens until puzzles are learned", ["model", *titles])
+    for row in compared["rows"]:
+        found = [row["learned"].get(puzzle) for puzzle in puzzles]
+        table.add([row["label"], *(_learned(levels, level) for levels in found for level in ("0.5", "0.95"))])
+    table.note("Mean over the seeds that reached it, in millions; – when none did.")
+    return table
+
+
+def cost_table(compared: dict[str, Any]) -> Table:
+    titles = ("parameters", "MFLOPs per token", "tokens/s", "peak MiB", "learning rate")
+    table = Table(f"Scale model, {compared['phase']}: costs", ["model", *(Column(title, "right") for title in titles)])
+    for row in compared["rows"]:
+        table.add(
+            [
+                row["label"], f"{row['parameters']:,}", f"{row['flops_per_token'] / 1e6:.2f}",
+                f"{row['tokens_per_second']:,.0f}", f"{row['peak_bytes'] / 2**20:,.0f}", f"{row['learning_rate']:g}",
+            ]
+        )  # fmt: skip
+    table.note("Training: forward and backward. Speed is the median of a run, on a machine that did other work too.")
+    return table
+
+
+def ablation_table(compared: dict[str, Any]) -> Table:
+    """Variants beside the runs that they change."""
+    source = compared["source"]
+    titles = (f"{source} loss", "Δ to baseline", "Δ to IHA", "pairs %", "hops %", "tokens/s")
+    columns = ["model", Column("seeds", "right"), *(Column(title, "right") for title in titles)]
+    table = Table(f"Scale model, {compared['phase']}: variants", columns)
+    for row in compared["rows"]:
+        table.add(
+            [
+                row["label"], len(row["seeds"]), spread(row["loss"].get(source)), spread(row["paired"], sign=True),
+                spread(row["paired_default"], sign=True), spread(row["accuracy"].get("pairs"), 100, 1),
+                spread(row["accuracy"].get("hops"), 100, 1), f"{row['tokens_per_second']:,.0f}",
+            ]
+        )  # fmt: skip
+    table.note("Δ is paired by seed with a run of the same length; – where that was not made.")
+    return table
+
+
+def sweep_table(compared: dict[str, Any]) -> Table:
+    rates = sorted({entry["rate"] for row in compared["sweep"] for entry in row["rates"]})
+    titles = [*(f"{rate:g}" for rate in rates), "best", "taken"]
+    table = Table("Learning rates", ["model", *(Column(title, "right") for title in titles)])
+    for row in compared["sweep"]:
+        losses = {entry["rate"]: entry["loss"] for entry in row["rates"]}
+        best = f"{row['best']:g}" + (" (at the edge)" if row["at_the_edge"] else "")
+        taken = ", ".join(f"{rate:g}" for rate in row["taken"]) or None
+        table.add([row["label"], *(spread(losses.get(rate)) for rate in rates), best, taken])
+    first = compared["sweep"][0]
+    table.note(f"Validation loss on {first['source']} after {first['tokens']:,} tokens; 'taken' by the other runs.")
     return table
 
 
@@ -46,14 +118,18 @@ def spread(summary: dict[str, Any] | None, factor: float = 1.0, digits: int = 4,
     return value if summary["sd"] is None else f"{value} ± {summary['sd'] * factor:.{digits}f}"
 
 
-def _learned(levels: dict[str, list[int | None]] | None) -> str | None:
+def probability(test: dict[str, Any]) -> str | None:
+    return None if test["p"] is None else f"{test['p']:.3f}"
+
+
+def _learned(levels: dict[str, list[int | None]] | None, level: str) -> str | None:
     if levels is None:
         return None
-    reached = [tokens for tokens in levels["0.5"] if tokens is not None]
+    reached = [tokens for tokens in levels[level] if tokens is not None]
     if not reached:
         return None
     mean = f"{sum(reached) / len(reached) / 1e6:.2f} M"
-    missed = len(levels["0.5"]) - len(reached)
+    missed = len(levels[level]) - len(reached)
     return f"{mean} ({missed} never)" if missed else mean
 
 

@@ -6,7 +6,7 @@ from iha.records import Record
 from iha.report.page.charts import bars, lines
 from iha.report.page.results import Results
 from iha.report.page.section import Chart, Figure, Missing, Section
-from iha.report.scale_model import comparison_table
+from iha.report.scale_model import phase_tables
 
 COMPARISON, RUN = "scale-model", "scale-model-run"
 COMMAND = "iha experiment scale-model"
@@ -24,7 +24,9 @@ def language_model_section(results: Results) -> Section:
         section.add(Missing("the five mechanisms trained side by side", COMMAND))
     for one in found:
         for phase in one.record.results.values():
-            section.add(Figure(comparison_table(phase), one.record.command))
+            section.add(*(Figure(table, one.record.command) for table in phase_tables(phase)))
+            if not phase["rows"]:
+                continue
             section.add(_losses(phase, one.record, f"{one.origin.split()[0]}-{phase['phase']}"))
     runs = [found.record for found in results.of_kind(RUN) if found.record.config["phase"] == "pretrain"]
     if runs:
@@ -35,12 +37,19 @@ def language_model_section(results: Results) -> Section:
 def _losses(phase: dict[str, Any], record: Record, key: str) -> Chart:
     rows = []
     for row in phase["rows"]:
-        loss = row["loss"].get("text") or next(iter(row["loss"].values()))
+        loss = row["loss"][phase["source"]]
         low, high = min(loss["values"]), max(loss["values"])
         rows.append({"model": row["label"], "loss": loss["mean"], "low": low, "high": high})
     rows.sort(key=lambda row: row["loss"])
     alt = ", ".join(f"{row['model']} {row['loss']:.3f}" for row in rows)
-    spec = bars(rows, "model", "loss", title="validation loss on text, per token", spread=("low", "high"), number=".4f")
+    spec = bars(
+        rows,
+        "model",
+        "loss",
+        title=f"validation loss on {phase['source']}, per token",
+        spread=("low", "high"),
+        number=".4f",
+    )
     return Chart(f"loss-{key}", f"Loss after {phase['phase']}", spec, alt, record.command)
 
 

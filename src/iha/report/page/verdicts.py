@@ -129,8 +129,8 @@ def language_model(results: Results) -> list[Verdict]:
         if not row["variant"]
     }
     small = "not run"
-    if {"iha", "global"} <= set(rows):
-        paired = rows["iha"]["paired"]
+    paired = rows["iha"]["paired"] if "iha" in rows else None
+    if paired and paired["n"]:
         small = f"at {rows['iha']['parameters'] / 1e6:.1f} M parameters: loss {paired['mean']:+.4f}"
         small += f" ± {paired['sd']:.4f} over {paired['n']} seeds" if paired["sd"] is not None else ", one seed"
     command = "iha experiment scale-model --size 2.4b"

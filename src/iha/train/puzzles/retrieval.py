@@ -9,6 +9,7 @@ from iha.train.puzzles.words import WORDS
 NOISE = (
     " The grass is green.", " The sky is blue.", " The sun is yellow.", " Here we go.", " There and back again.",
 )  # fmt: skip
+NEEDLES = "A special magic number is hidden within the following text. Make sure to memorize it.\n"  # how it begins
 MOST_QUESTIONS = 4
 
 
@@ -30,12 +31,19 @@ def needles(rng: random.Random, counts: Sequence[int]) -> Puzzle:
     values = [str(rng.randrange(1000, 10_000)) for _ in keys]
     gaps = sorted(rng.randrange(1, 5) for _ in range(count + 1))
     rng.shuffle(gaps)
-    text = "A special magic number is hidden within the following text. Make sure to memorize it.\n"
+    text = NEEDLES
     for key, value, gap in zip(keys, values, gaps[:-1], strict=True):
-        text += "".join(NOISE) * gap + f" One of the special magic numbers for {key} is: {value}."
+        text += "".join(NOISE) * gap + needle(key, value)
     text += "".join(NOISE) * gaps[-1]
     asked = rng.randrange(count)
-    question = f"\nWhat is the special magic number for {keys[asked]} mentioned in the provided text?"
-    start = f" The special magic number for {keys[asked]} mentioned in the provided text is"
-    pieces = Piece(text.replace("\n ", "\n")), Piece(question + start), Piece(f" {values[asked]}", is_answer=True)
-    return Puzzle(pieces, {"needles": count})
+    question, answer = Piece(needle_question(keys[asked])), Piece(f" {values[asked]}", is_answer=True)
+    return Puzzle((Piece(text.replace("\n ", "\n")), question, answer), {"needles": count})
+
+
+def needle(key: str, value: str) -> str:
+    return f" One of the special magic numbers for {key} is: {value}."
+
+
+def needle_question(key: str) -> str:
+    question = f"\nWhat is the special magic number for {key} mentioned in the provided text?"
+    return f"{question} The special magic number for {key} mentioned in the provided text is"

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from iha.accounting.cache_bytes import layer_cache_bytes, schedule_cache_bytes
+from iha.accounting.decoding import DecodingStep, decoding_step
 from iha.accounting.flops import (
     kernel_flops,
     layer_flops,
@@ -14,6 +15,7 @@ from iha.accounting.flops import (
     schedule_flops,
     schedule_parameters,
 )
+from iha.accounting.gpus import GPUS
 from iha.accounting.matching import MatchedWindow, matched_window
 from iha.accounting.mechanisms import AttentionShape, layer_of
 from iha.layers.costs import Flops, Parameters
@@ -31,6 +33,7 @@ from iha.records import Record
 
 SCHEDULES = ("global", "global_local", "iha", "talking_heads", "differential")  # those of the paper's experiments
 EVERYTHING = ("projections", "mixing", "attention")
+ROOFLINES = ("h100", "h200")
 _PATTERN = GLOBAL_EVERY
 
 
@@ -118,12 +121,26 @@ class MatchRow:
 
 
 @dataclass(frozen=True)
+class DecodingRow:
+    """One decoding step of one layer behind N cached tokens, and the roofline's lower bounds for its time."""
+
+    mechanism: str
+    window: int | None
+    num_pseudo_heads: int
+    step: DecodingStep
+    flops_per_byte: float
+    seconds: dict[str, float]  # by GPU
+
+
+@dataclass(frozen=True)
 class Answer:
     question: Question
     local_window: int
     layers: list[LayerRow]
     schedules: list[ScheduleRow]
     matches: list[MatchRow]
+    decoding: list[DecodingRow]
+    ridges: dict[str, float]  # FLOPs per byte, by GPU: a step below it waits for memory
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -145,6 +162,8 @@ def answer(question: Question) -> Answer:
         [_layer_row(question, spec, baseline) for spec in _specs(question, window)],
         list(_schedule_rows(question, window)),
         list(_match_rows(question)),
+        list(_decoding_rows(question, window)),
+        {name: GPUS[name].ridge for name in ROOFLINES},
     )
 
 
@@ -233,3 +252,12 @@ def _match_rows(question: Question) -> Iterator[MatchRow]:
         except ValueError:
             found = None
         yield MatchRow(convention, parts, float(target), found)
+
+
+def _decoding_rows(question: Question, window: int) -> Iterator[DecodingRow]:
+    P = question.num_pseudo_heads
+    for spec in (LayerSpec(), LayerSpec("iha", None, P), LayerSpec("iha", window, P)):
+        step = decoding_step(question.shape, spec, question.num_tokens, question.element_size)
+        if step is not None:
+            bounds = {name: GPUS[name].seconds(step.flops, step.traffic) for name in ROOFLINES}
+            yield DecodingRow(spec.mechanism, spec.window, spec.num_pseudo_heads, step, step.intensity, bounds)

@@ -21,6 +21,7 @@ def plan(
     """Memory per GPU, FLOPs and days of a training run, from its real sharded step on fake tensors."""
     from dataclasses import asdict
 
+    from iha.accounting.gpus import GPUS
     from iha.cli.invocation import command_line
     from iha.cli.output import print_record, results_in
     from iha.cli.progress import bars
@@ -28,7 +29,6 @@ def plan(
     from iha.records import Record, write_record, write_text
     from iha.report.plan import plan_table
     from iha.train import plan as planning
-    from iha.train.flops import GPUS
     from iha.train.recipe import read_recipe
 
     settings = read_recipe(recipe, overrides or [])
@@ -40,6 +40,6 @@ def plan(
         record = record.finished([asdict(each) for each in plans])
         write_record(directory / "plan.json", record)
         title = f"{settings.name} on {gpus} × {gpu}: {settings.schedule.steps:,} steps at {mfu:.0%} MFU"
-        table = plan_table(record.results, title=title, gpu_bytes=GPUS[gpu][1], usable=planning.USABLE)
+        table = plan_table(record.results, title=title, gpu_bytes=GPUS[gpu].memory, usable=planning.USABLE)
         write_text(directory / "plan.md", table.markdown())
     print_record(record) if json else table.print()

@@ -100,10 +100,17 @@ class IHAPreTrainedModel(PreTrainedModel):
                 own[name].copy_(value)
 
     def _check_and_adjust_attn_implementation(self, attn_implementation: str | None, *args: Any, **kwargs: Any) -> str:
-        """Also called by `set_attn_implementation`. A missing flash-attn is not replaced by a kernel from the Hub."""
+        """Also called by `set_attn_implementation`. No name is replaced by a kernel from the Hub."""
         implementation = "sdpa" if attn_implementation is None else attn_implementation
         backend_of(implementation)
         return self.get_correct_attn_implementation(implementation, kwargs.get("is_init_check", False))
+
+    def _flash_attn_can_dispatch(self, flash_attn_version: int, is_init_check: bool = False) -> bool:
+        """Always: the flash attention is torch's own, not the package that `transformers` would ask for.
+
+        What it cannot run is refused when it is called, with the reason.
+        """
+        return True
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
         """Also writes a stub next to the weights, so that `trust_remote_code=True` finds `iha`."""

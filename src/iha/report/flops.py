@@ -9,9 +9,10 @@ _NAME = Column("mechanism", wrap=False)
 
 
 def tables(record: Record) -> list[Table]:
-    """Tables of a "flops" record: parameters and cache, FLOPs, schedules, their ratios, matched windows."""
+    """Tables of a "flops" record: parameters and cache, FLOPs, schedules, their ratios, matched windows, decoding."""
     answer = record.results
-    return [_sizes(answer), _flops(answer), _schedules(answer), _ratios(answer), _matches(answer)]
+    found = [_sizes(answer), _flops(answer), _schedules(answer), _ratios(answer), _matches(answer)]
+    return [*found, _decoding(answer)] if answer["decoding"] else found  # none without causality
 
 
 def markdown(record: Record) -> str:
@@ -90,6 +91,24 @@ def _matches(answer: dict[str, Any]) -> Table:
             cells = (f"{found['solution']:.2f}", str(found["window"]), f"{found['ratio']:.4f}", above)
         table.add([row["convention"], " + ".join(row["parts"]), f"{row['target']:g}", *cells])
     table.note(f"the tables above have a window of {answer['local_window']}")
+    return table
+
+
+def _decoding(answer: dict[str, Any]) -> Table:
+    title = f"One decoding step of a layer behind {answer['question']['num_tokens']} cached tokens, one sequence"
+    gpus = list(answer["ridges"])
+    bounds = [f"{name.upper()}, at least" for name in gpus]
+    table = Table(title, [_NAME, *_numbers("W", "P", "FLOPs", "cache read", "scores", "FLOPs per byte", *bounds)])
+    for row in answer["decoding"]:
+        step = row["step"]
+        table.add([
+            row["mechanism"], row["window"], row["num_pseudo_heads"], count(step["flops"]), size(step["cache_bytes"]),
+            size(step["score_bytes"]), f"{row['flops_per_byte']:.3g}",
+            *(f"{1e6 * row['seconds'][name]:.3g} µs" for name in gpus),
+        ])  # fmt: skip
+    ridges = ", ".join(f"{ridge:.0f} on {name.upper()}" for name, ridge in answer["ridges"].items())
+    table.note(f"memory is the limit below these FLOPs per byte (bfloat16): {ridges}; above, arithmetic is")
+    table.note("scores: scores and weights between the two products, each written once and read once")
     return table
 
 

@@ -1,4 +1,4 @@
-"""FLOPs of a training step and what devices can do: for MFU and for `iha plan`."""
+"""FLOPs of a training step, and what this device can do: for MFU and for `iha plan`."""
 
 import time
 from functools import lru_cache
@@ -6,17 +6,10 @@ from functools import lru_cache
 import torch
 
 from iha.accounting.flops import schedule_flops
+from iha.accounting.gpus import GPUS
 from iha.accounting.mechanisms import AttentionShape
 from iha.layers.schedule import LayerSpec, Schedule
 from iha.models.configuration import IHAConfig
-
-# Dense bfloat16 FLOP/s and bytes of memory, from the vendors' data sheets.
-GPUS: dict[str, tuple[float, int]] = {
-    "a100": (312e12, 80 * 10**9),
-    "h100": (989e12, 80 * 10**9),
-    "h200": (989e12, 141 * 10**9),
-    "b200": (2250e12, 180 * 10**9),
-}
 
 
 def attention_shape(config: IHAConfig) -> AttentionShape:
@@ -48,9 +41,9 @@ def peak_flops() -> float:
     """Peak FLOP/s of this device: from the data sheet of known GPUs, else measured on a large matrix product."""
     if torch.cuda.is_available():
         name = torch.cuda.get_device_name().lower()
-        for known, (peak, _) in GPUS.items():
+        for known, gpu in GPUS.items():
             if known in name:
-                return peak
+                return gpu.flops
     device = "cuda" if torch.cuda.is_available() else "cpu"
     a = torch.randn(1024, 1024, device=device)
     best = float("inf")

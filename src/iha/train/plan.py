@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from iha.accounting.cache_bytes import schedule_cache_bytes
+from iha.accounting.gpus import GPUS
 from iha.layers.talking_heads import TalkingHeadsAttention
 from iha.models.configuration import IHAConfig
 from iha.models.field_checks import ATTENTIONS
@@ -22,7 +23,7 @@ from iha.records import Progress, silent
 from iha.train import state as training_state
 from iha.train.batches import Batch
 from iha.train.build import changed_config, model_config
-from iha.train.flops import GPUS, attention_shape, schedule_of, training_flops
+from iha.train.flops import attention_shape, schedule_of, training_flops
 from iha.train.objective import Objective
 from iha.train.optimise import build_optimiser
 from iha.train.parallel import check_layout, mesh_of, parallelise
@@ -194,7 +195,7 @@ def remedies(recipe: Recipe, gpus: int) -> list[str]:
 
 
 def _plan_one(recipe: Recipe, vocabulary: int, gpus: int, gpu: str, mfu: float) -> MechanismPlan:
-    peak, memory = GPUS[gpu]
+    peak, memory, _ = GPUS[gpu]
     config = model_config(recipe, vocabulary, end_id=None)
     with torch.device("meta"):
         parameters = IHAForCausalLM(config).num_parameters()

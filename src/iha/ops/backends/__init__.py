@@ -5,7 +5,7 @@ because that backend includes mixing and collapse.
 
 - sdpa: torch's fused kernel if no mask tensor is needed, otherwise `tiled`: the same kernel tile by tile
 - banded: sliding-window IHA in segments, including mixing and collapse
-- flex, flash: GPU kernels of torch and of the flash-attn package
+- flash, flex: torch's GPU kernels: flash attention on packed sequences, and flex_attention with a block mask
 - formula: the plain formula, with the attention weights
 
 `tiles` cuts masked attention into kernel calls; `kernels` is a single call. Some mechanisms fit no fused kernel:

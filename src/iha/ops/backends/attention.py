@@ -37,7 +37,12 @@ def attend(
     if name == FORMULA:
         return attend_with_weights(q, k, v, masking, scale=scale)[0]
     if name == "flash":
-        return flash.attend(q, k, v, masking, scale)
+        packing = flash.pack(masking, q.shape[0], case.num_queries, case.num_keys, q.device)
+        if packing is not None:
+            return flash.attend(q, k, v, masking.visibility, packing, scale)
+        if backend == "flash":
+            raise ValueError(f"backend='flash' cannot do this: {flash.HOLES}")
+        name = "flex"
     if name == "flex":
         return flex.attend(q, k, v, masking, scale)
     if case.is_plain:

@@ -32,13 +32,14 @@ class Case:
     device: torch.device
     forward_mode: bool = False
     exporting: bool = False
+    compiling: bool = False
 
     @staticmethod
     def of(q: Tensor, k: Tensor, v: Tensor, masking: Masking, num_tokens: tuple[int, int]) -> "Case":
         needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
         case = Case(
             masking.visibility, *num_tokens, q.shape[-1], masking.per_sequence, needs_grad, q.dtype, q.device,
-            in_forward_mode(), is_exporting(),
+            in_forward_mode(), is_exporting(), torch.compiler.is_compiling(),
         )  # fmt: skip
         return replace(case, visibility=_simplified(case))
 

@@ -1,4 +1,7 @@
-"""The choice of a backend. "auto" picks the best one; a named backend that cannot run the case raises an error."""
+"""The choice of a backend. "auto" picks the best one; a named backend that cannot run the case raises an error.
+
+The order of "auto" on CUDA, with the reasons, is in docs/backends.md.
+"""
 
 from typing import Literal, get_args
 
@@ -20,11 +23,10 @@ def choose_backend(case: Case, backend: str) -> str:
 def _best(case: Case) -> str:
     if case.needs_formula:
         return FORMULA
-    if case.device.type == "cuda":
-        if _obstacle("flash", case) is None:
-            return "flash"
-        if not case.is_plain:
-            return "flex"
+    if case.device.type == "cuda" and not case.is_plain:
+        # The bounds of padding and documents are read from the masks: a compiled graph would break there.
+        packs_while_compiling = case.per_sequence and case.compiling
+        return "flex" if packs_while_compiling or flash.obstacle(case) is not None else "flash"
     return "sdpa" if case.visibility.window is None else "banded"
 
 

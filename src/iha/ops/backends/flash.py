@@ -1,6 +1,10 @@
-"""The `flash` backend: the flash-attn package, CUDA only. Its window and causality apply to virtual tokens."""
+"""The `flash` backend: the flash attention that torch brings along (`torch.nn.attention.varlen.varlen_attn`), on CUDA.
 
-from importlib.util import find_spec
+It takes sequences laid end to end together with their bounds. Padding is left out and every document is a sequence of
+its own, so neither needs a mask tensor. Its window and causality apply to virtual tokens.
+"""
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,30 +13,29 @@ from iha.ops.backends.case import Case
 from iha.ops.masking import Masking
 from iha.ops.visibility import Visibility
 
-_EVERYTHING = (-1, -1)
+HOLES = "padding or another document interrupts a document, and a window counts distances; use 'flex' or 'auto'"
+
+_OLDEST = (8, 0)  # compute capability of the A100
 
 
 def obstacle(case: Case) -> str | None:
-    """Why flash-attn cannot run this case, or None."""
-    if find_spec("flash_attn") is None:
-        return "the package flash-attn is not installed (pip install 'iha[gpu]')"
+    """Why torch's flash attention cannot run this case, or None."""
     if case.device.type != "cuda":
-        return f"flash-attn runs on CUDA, the tensors are on {case.device.type!r}"
+        return f"flash attention runs on CUDA, the tensors are on {case.device.type!r}"
+    if torch.version.hip is not None:
+        return "torch documents variable-length flash attention for NVIDIA GPUs only, this is an AMD GPU"
+    if torch.cuda.is_available() and (found := torch.cuda.get_device_capability(case.device)) < _OLDEST:
+        return f"flash attention needs compute capability {_OLDEST} (A100) or newer, this GPU has {found}"
     if case.dtype not in (torch.float16, torch.bfloat16):
-        return f"flash-attn takes float16 and bfloat16, not {case.dtype}"
-    if reason := shape_obstacle(case.visibility, case.head_dim):
-        return reason
-    if case.per_sequence and case.num_queries != case.num_keys:
-        lengths = f"{case.num_queries} query tokens for {case.num_keys} keys"
-        return f"padding or documents with {lengths}; flash needs as many of each"
-    return None
+        return f"flash attention takes float16 and bfloat16, not {case.dtype}"
+    return shape_obstacle(case.visibility, case.head_dim)
 
 
 def shape_obstacle(visibility: Visibility, head_dim: int) -> str | None:
     """Why no flash kernel can compute this, on any machine, or None."""
     P, W = visibility.num_pseudo_heads, visibility.window
     if head_dim > 256 or head_dim % 8:
-        return f"flash-attn takes head widths up to 256 in steps of 8, not {head_dim}"
+        return f"flash attention takes head widths up to 256 in steps of 8, not {head_dim}"
     if visibility.causal == "token" and P > 1:
         return "causal='token' lets a pseudo-head see later ones of its own token; no flash mask can express that"
     if visibility.causal is None and W is not None and P > 1:
@@ -41,60 +44,96 @@ def shape_obstacle(visibility: Visibility, head_dim: int) -> str | None:
 
 
 def window_size(visibility: Visibility) -> tuple[int, int]:
-    """flash-attn's (left, right): keys visible on each side *besides the query's own*, hence the minus one."""
-    if visibility.window is None:
-        return _EVERYTHING
-    left = visibility.window * visibility.num_pseudo_heads - 1
-    return (left, 0) if visibility.causal is not None else (left, left)
+    """(left, right): keys visible on each side *besides the query's own*, hence the minus one; -1 is no bound.
+
+    Causal is `right = 0`: the function has no other argument for it.
+    """
+    left = -1 if visibility.window is None else visibility.window * visibility.num_pseudo_heads - 1
+    return left, left if visibility.causal is None else 0
+
+
+class Packed(NamedTuple):
+    """How virtual tokens (B, L) are laid end to end as sequences without padding."""
+
+    rows: Tensor | None  # (virtual tokens kept,) into the flattened B*L, in the new order; None keeps all as they are
+    bounds: Tensor  # (sequences + 1,) int32
+    longest: int  # virtual tokens of the longest sequence
+
+
+class Packing(NamedTuple):
+    queries: Packed
+    keys: Packed
+
+
+def pack(masking: Masking, batch: int, num_queries: int, num_keys: int, device: torch.device) -> Packing | None:
+    """The packing of a batch with this many query and key tokens; None if no packing keeps the window's distances.
+
+    The queries are the last of each sequence. The kernel aligns causality at the end, as we do.
+    """
+    P = masking.visibility.num_pseudo_heads
+    if not masking.per_sequence:
+        return Packing(*(_whole(batch, n * P, device) for n in (num_queries, num_keys)))
+    token, sequence = _documents(masking, batch, num_keys, device)  # of the real tokens, document by document
+    same = sequence[1:] == sequence[:-1]
+    if masking.visibility.window is not None and bool((same & (token[1:] != token[:-1] + 1)).any()):
+        return None
+    count = int(sequence[-1]) + 1 if len(sequence) else 0
+    b, n = token // num_keys, token % num_keys
+    asks = n >= num_keys - num_queries
+    query = (b * num_queries + n - (num_keys - num_queries))[asks]
+    return Packing(_packed(query, sequence[asks], count, P), _packed(token, sequence, count, P))
+
+
+def _documents(masking: Masking, batch: int, num_keys: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The real tokens as indices into the flattened B*N, and the number of the document of each, in rising order."""
+    real, document = masking.key_padding_mask, masking.document_ids
+    token = torch.arange(batch * num_keys, device=device)
+    owner = (token // num_keys)[:, None]  # a sequence is one document unless it says otherwise
+    if document is not None:
+        owner = torch.cat((owner, document.flatten()[:, None]), dim=1)
+    if real is not None:
+        token, owner = token[real.flatten()], owner[real.flatten()]
+    _, number = owner.unique(dim=0, return_inverse=True) if len(token) else (None, token)
+    order = number.argsort(stable=True)  # tokens of a document keep their order
+    return token[order], number[order]
+
+
+def _packed(token: Tensor, sequence: Tensor, count: int, P: int) -> Packed:
+    rows = (token[:, None] * P + torch.arange(P, device=token.device)).flatten()
+    lengths = P * sequence.bincount(minlength=count)
+    bounds = torch.cat((lengths.new_zeros(1), lengths.cumsum(0))).to(torch.int32)
+    return Packed(rows, bounds, int(lengths.max()) if count else 0)
+
+
+def _whole(batch: int, length: int, device: torch.device) -> Packed:
+    return Packed(None, torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device=device), length)
 
 
 def attend(
     q: Tensor,  # (B, Nq*P, H, D)
     k: Tensor,  # (B, N*P, G, D)
     v: Tensor,
-    masking: Masking,
+    visibility: Visibility,
+    packing: Packing,
     scale: float,
-) -> Tensor:  # (B, Nq*P, H, D)
-    from flash_attn import flash_attn_func, flash_attn_varlen_func  # type: ignore[import-not-found,unused-ignore]
+) -> Tensor:  # (B, Nq*P, H, D), zeros where a token is padding
+    from torch.nn.attention.varlen import varlen_attn
 
-    visibility = masking.visibility
-    options = {
-        "softmax_scale": scale,
-        "causal": visibility.causal is not None,
-        "window_size": window_size(visibility),
-    }
-    if not masking.per_sequence:
-        return flash_attn_func(q, k, v, **options)
-    order, bounds, longest = segments(masking)
-    flat = (t.flatten(0, 1).index_select(0, order) for t in (q, k, v))  # (real virtual tokens, H, D)
-    out = flash_attn_varlen_func(*flat, bounds, bounds, longest, longest, **options)
-    return torch.zeros_like(q).flatten(0, 1).index_copy(0, order, out).view_as(q)
+    queries, keys = packing
+    flat_q, flat_k, flat_v = (_select(t, p.rows) for t, p in ((q, queries), (k, keys), (v, keys)))
+    if not len(flat_q):  # all queries are padding
+        return 0 * q + 0 * (k.sum() + v.sum())
+    out = varlen_attn(
+        flat_q, flat_k, flat_v, queries.bounds, keys.bounds, queries.longest, keys.longest,
+        scale=scale, window_size=window_size(visibility), enable_gqa=q.shape[2] != k.shape[2],
+    )  # fmt: skip
+    assert isinstance(out, Tensor)
+    if queries.rows is None:
+        return out.view_as(q)
+    return torch.zeros_like(q).flatten(0, 1).index_copy(0, queries.rows, out).view_as(q)
 
 
-def segments(masking: Masking) -> tuple[Tensor, Tensor, int]:
-    """For flash's variable-length form: the rows to keep, the bounds of the segments, the length of the longest.
-
-    A segment is one document of one sequence. Padded rows are left out. Padding inside a document would therefore
-    shorten distances and change what a window covers, so `segments` refuses documents that are not contiguous.
-    """
-    key_padding_mask, document_ids = masking.key_padding_mask, masking.document_ids
-    num_pseudo_heads = masking.visibility.num_pseudo_heads
-    mask = document_ids if document_ids is not None else key_padding_mask
-    assert mask is not None
-    (B, N), device = mask.shape, mask.device
-    real = key_padding_mask if key_padding_mask is not None else torch.ones(B, N, dtype=torch.bool, device=device)
-    document = document_ids if document_ids is not None else torch.zeros(B, N, dtype=torch.long, device=device)
-    sequence = torch.arange(B, device=device)[:, None].expand(B, N)
-    token = torch.arange(N, device=device).expand(B, N)[real]
-    owner = torch.stack((sequence[real], document[real]), dim=1)  # (real tokens, 2)
-    new = torch.ones(len(owner), dtype=torch.bool, device=device)
-    new[1:] = (owner[1:] != owner[:-1]).any(dim=1)
-    broken = ~new[1:] & (token[1:] != token[:-1] + 1)
-    if bool(broken.any()) or len(owner[new].unique(dim=0)) != int(new.sum()):
-        raise ValueError("backend='flash' needs padding and documents in contiguous runs; use 'flex' for holes")
-    starts = new.nonzero().flatten() * num_pseudo_heads
-    end = torch.tensor([len(owner) * num_pseudo_heads], device=device)
-    bounds = torch.cat((starts, end)).to(torch.int32)
-    rows = real.flatten().repeat_interleave(num_pseudo_heads).nonzero().flatten()
-    longest = int(bounds.diff().max()) if len(owner) else 0
-    return rows, bounds, longest
+def _select(x: Tensor, rows: Tensor | None) -> Tensor:
+    """(B, L, H, D) to (rows, H, D)."""
+    flat = x.flatten(0, 1)
+    return flat if rows is None else flat.index_select(0, rows)

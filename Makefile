@@ -9,12 +9,13 @@ MINUTES ?= 10
 # This keeps oneDNN below AMX; set the variable yourself to choose otherwise.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_FP16
 
-.PHONY: help install test test-all fuzz soak lint format reproduce bench docs clean
+.PHONY: help install test test-all test-gpu fuzz soak lint format reproduce bench docs clean
 
 help:
 	@echo "make install    a virtual environment in $(VENV), everything pinned by constraints.txt"
 	@echo "make test       the test suite (under 15 minutes on two cores)"
 	@echo "make test-all   the slow tests too"
+	@echo "make test-gpu   on a machine with a GPU: every backend there, right and how fast; one JSON in $(OUT)/gpu"
 	@echo "make fuzz       the hypothesis tests with new examples for MINUTES=$(MINUTES); prints what was tried"
 	@echo "make soak       training runs killed at random moments for MINUTES=$(MINUTES); prints what was survived"
 	@echo "make lint       ruff, mypy, codespell"
@@ -35,6 +36,9 @@ test: install
 
 test-all: install
 	$(BIN)/python -m pytest -n 2 -q
+
+test-gpu: install
+	$(BIN)/iha bench gpu --out $(OUT)/gpu
 
 fuzz: install
 	HYPOTHESIS_PROFILE=fuzz PYTHONPATH=tests $(BIN)/python -m pytest -q -p fuzzing --fuzz-minutes $(MINUTES) $(TESTS)

@@ -106,16 +106,19 @@ class Sizes:
     head_dim: int = 64  # D
     dtype: torch.dtype = torch.float32
     repeats: int = 7
+    device: str = "cpu"
 
     def heads(self, tokens: int) -> list[Tensor]:
-        shape = (1, tokens, self.num_heads, self.head_dim)
-        return [torch.randn(shape, dtype=self.dtype, requires_grad=True) for _ in range(3)]
+        return [self._random(1, tokens, self.num_heads, self.head_dim).requires_grad_() for _ in range(3)]
 
     def mixing(self, P: int) -> list[Tensor]:
         """Three alphas and R, drawn so that pseudo-heads have the variance of heads."""
         H = self.num_heads
-        alphas = [torch.randn(H, H, P, dtype=self.dtype) * H**-0.5 for _ in range(3)]
-        return [t.requires_grad_() for t in (*alphas, torch.randn(H, P, dtype=self.dtype) * P**-0.5)]
+        alphas = [self._random(H, H, P) * H**-0.5 for _ in range(3)]
+        return [t.requires_grad_() for t in (*alphas, self._random(H, P) * P**-0.5)]
+
+    def _random(self, *shape: int) -> Tensor:
+        return torch.randn(shape, dtype=self.dtype, device=self.device)
 
 
 @dataclass(frozen=True)
@@ -138,10 +141,10 @@ class Comparison:
 Side = tuple[Callable[[], Tensor], Sequence[Tensor]]  # a function, and what its gradients are taken of
 
 
-def compare_local(sizes: Sizes, P: int) -> list[Comparison]:
+def compare_local(sizes: Sizes, P: int, backend: str = "auto") -> list[Comparison]:
     """FLOP-matched local IHA, mixing and collapse included, against causal SDPA on the N tokens."""
     W = flop_matched_window(sizes.num_tokens, P)
-    sides = (_iha(sizes, P, sizes.num_tokens, W), _sdpa(sizes, sizes.num_tokens))
+    sides = (_iha(sizes, P, sizes.num_tokens, W, backend), _sdpa(sizes, sizes.num_tokens))
     return _compare("local IHA, W = N/(2P²)", "SDPA, causal, N tokens", sizes, P, W, *sides)
 
 
@@ -208,9 +211,9 @@ def memory(sizes: Sizes, P: int) -> list[MemoryUse]:
     return uses
 
 
-def _iha(sizes: Sizes, P: int, tokens: int, window: int | None) -> Side:
+def _iha(sizes: Sizes, P: int, tokens: int, window: int | None, backend: str = "auto") -> Side:
     inputs = [*sizes.heads(tokens), *sizes.mixing(P)]
-    return lambda: interleaved_head_attention(*inputs, window=window), inputs
+    return lambda: interleaved_head_attention(*inputs, window=window, backend=backend), inputs
 
 
 def _sdpa(sizes: Sizes, tokens: int, mask: Tensor | None = None) -> Side:

@@ -26,14 +26,15 @@ class DecodingCost:
 
 
 def decoding_costs(
-    shape: AttentionShape, num_cached: int, pseudo_heads: tuple[int, ...], window: int, rounds: int
-) -> Iterator[DecodingCost]:
+    shape: AttentionShape, num_cached: int, pseudo_heads: tuple[int, ...], window: int, rounds: int,
+    device: str = "cpu", dtype: torch.dtype = torch.float32,
+) -> Iterator[DecodingCost]:  # fmt: skip
     """IHA layers, global and windowed, each timed alternately with a global multi-head layer."""
     for P in pseudo_heads:
         for W in (None, window):
             sides = {
-                "iha": decoder(shape, LayerSpec("iha", W, P), num_cached),
-                "multihead": decoder(shape, LayerSpec(), num_cached),
+                "iha": decoder(shape, LayerSpec("iha", W, P), num_cached, device, dtype),
+                "multihead": decoder(shape, LayerSpec(), num_cached, device, dtype),
             }
             times = take_turns(sides, rounds)
             pair = ("iha", "multihead")
@@ -43,16 +44,18 @@ def decoding_costs(
             )
 
 
-def decoder(shape: AttentionShape, spec: LayerSpec, num_cached: int) -> Callable[[], None]:
+def decoder(
+    shape: AttentionShape, spec: LayerSpec, num_cached: int, device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> Callable[[], None]:
     """A function that decodes a few more tokens after a prefill of `num_cached` tokens."""
     layer = spec.build(
         shape.embed_dim, shape.num_heads, num_kv_heads=shape.num_kv_heads, head_dim=shape.head_dim, causal=shape.causal,
-        rope_theta=10_000.0,
+        rope_theta=10_000.0, device=device, dtype=dtype,
     ).eval()  # fmt: skip
     cache = KVCache()
     with torch.no_grad():
-        layer(torch.randn(1, num_cached, shape.embed_dim), cache=cache)
-    token = torch.randn(1, 1, shape.embed_dim)
+        layer(torch.randn(1, num_cached, shape.embed_dim, device=device, dtype=dtype), cache=cache)
+    token = torch.randn(1, 1, shape.embed_dim, device=device, dtype=dtype)
 
     def decode() -> None:
         with torch.no_grad():

@@ -6,6 +6,7 @@ import typer
 
 from iha.cli.bench_attention import attention
 from iha.cli.bench_eval import evaluation as bench_evaluation
+from iha.cli.bench_gpu import gpu
 from iha.cli.bench_model import model
 from iha.cli.bench_trainer import trainer
 from iha.cli.convert import convert
@@ -48,6 +49,7 @@ bench = typer.Typer(cls=Group, help="Speed and memory, side by side, as ratios."
 bench.command(cls=Command)(attention)
 bench.command(cls=Command)(model)
 bench.command("eval", cls=Command)(bench_evaluation)
+bench.command(cls=Command)(gpu)
 bench.command(cls=Command)(trainer)
 app.add_typer(bench, name="bench")
 app.add_typer(evaluation, name="eval")

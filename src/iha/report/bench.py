@@ -22,7 +22,7 @@ def attention_tables(record: Record) -> list[Table]:
     if results["growth"]:
         tables.append(_growth(results["growth"]))
     if results.get("decoding"):  # records from before it was measured have none
-        tables.append(_decoding(results["decoding"]))
+        tables.append(decoding_table(results["decoding"]))
     if results["mechanisms"]:
         tables.append(_mechanisms(results["mechanisms"]))
     return tables
@@ -51,9 +51,13 @@ def _comparisons(record: Record) -> Table:
     sizes = record.config
     shape = f"N = {sizes['tokens']}, H = {sizes['heads']}, D = {sizes['head_dim']}"
     title = f"Time as a ratio: {shape}, best of {sizes['repeats']} rounds"
+    return comparison_table(title, record.results["comparisons"])
+
+
+def comparison_table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
     numbers = _numbers("ms", "ms against", "ratio", "spread")
     table = Table(title, ["what", "against", *_numbers("P", "W"), "direction", *numbers])
-    for row in record.results["comparisons"]:
+    for row in rows:
         times = (f"{1e3 * row[key]:.0f}" for key in ("seconds", "seconds_against"))
         names = (row["what"], row["against"], row["num_pseudo_heads"], row["window"], row["direction"])
         table.add([*names, *times, f"{row['ratio']:.2f}", _percent(row["spread"])])
@@ -83,7 +87,7 @@ def _growth(rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _decoding(rows: Sequence[dict[str, Any]]) -> Table:
+def decoding_table(rows: Sequence[dict[str, Any]]) -> Table:
     title = f"Decoding behind {rows[0]['num_cached']} cached tokens, relative to global multi-head attention"
     table = Table(title, _numbers("P", "W", "µs per token", "multi-head", "ratio", "spread"))
     for row in rows:

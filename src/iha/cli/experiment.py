@@ -35,7 +35,11 @@ def scale_model(
 
     Prints its plan first. If it is killed, the same command resumes it.
     """
+    from contextlib import nullcontext
+    from math import isfinite
+
     from iha.cli.invocation import command_line
+    from iha.cli.output import results_in
     from iha.cli.progress import bars
     from iha.experiment.plan import ABLATIONS, Settings, plan
     from iha.report.scale_model import phase_tables, plan_table
@@ -46,15 +50,17 @@ def scale_model(
         tuple(phases.split(",")), tuple(_numbers(seeds, int)), tuple(_numbers(learning_rates, float)), length,
         tuple(changes or ()),
     )  # fmt: skip
+    if not (isfinite(speed) and speed > 0):
+        raise ValueError(f"--speed must be a positive number of tokens per second, got {speed}")
     planned = plan(settings, recipes, runs)
-    plan_table(planned, speed).print()
+    with results_in(runs) if not dry_run else nullcontext(), results_in(out) if not dry_run else nullcontext():
+        plan_table(planned, speed).print()
     if dry_run:
         return
     from iha.experiment.compare import compare
     from iha.experiment.run import KIND, StoppedError, run_all
-    from iha.records import Record, output_directory, read_record, write_record
+    from iha.records import Record, read_record, write_record
 
-    output_directory(out)
     begun = Record.new("scale-model", command=command_line(), config={"size": size, "changes": list(changes or [])})
     try:
         with bars() as progress:

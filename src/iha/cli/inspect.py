@@ -20,18 +20,21 @@ def inspect(
 ) -> None:
     """Attention maps, alpha and R of trained models, for the report's explorer."""
     from iha.cli.invocation import command_line
+    from iha.cli.output import results_in
     from iha.evaluate.inside import inspect_models
-    from iha.records import output_directory, write_record
+    from iha.records import write_record
 
     named = {}
     for word in models:
         name, separator, directory = word.partition("=")
-        if not separator or not name or not Path(directory).is_dir():
+        if not separator or not name or not directory or not Path(directory).is_dir():
             raise ValueError(f"expected NAME=DIRECTORY of an export, got {word!r}")
+        if name in named:
+            raise ValueError(f"two models are called {name!r}")
         named[name] = Path(directory)
     if tokens < 1:
         raise ValueError(f"--tokens must be at least 1, got {tokens}")
-    output_directory(out)
-    record = inspect_models(named, tuple(text or TEXTS), tokens, command_line())
-    write_record(out / "inside.json", record)
+    with results_in(out):
+        record = inspect_models(named, tuple(text or TEXTS), tokens, command_line())
+        write_record(out / "inside.json", record)
     typer.echo(f"wrote {out / 'inside.json'}")

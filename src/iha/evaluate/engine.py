@@ -14,7 +14,6 @@ import torch
 import transformers
 from torch import Tensor
 from transformers import (
-    AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
     PreTrainedModel,
@@ -24,21 +23,22 @@ from transformers import (
 
 from iha.evaluate.prompts import prompt_tokens
 from iha.evaluate.protocol import Decoding, Question
+from iha.models import load_strict
+from iha.models.generation import usable_device
 
 
 def load(name: str, dtype: str = "auto", device: str = "cpu") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A causal LM and its tokenizer, from a directory or the Hub. Code in a checkpoint is never run."""
     if dtype not in ("auto", "float32", "bfloat16", "float16"):
         raise ValueError(f"dtype must be auto, float32, bfloat16 or float16, got {dtype!r}")
-    import iha.models  # noqa: F401  registers IHA with the Auto classes
-
+    place = usable_device(device)
     transformers.utils.logging.disable_progress_bar()  # of the weights; progress is the caller's
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
+        model: Any = load_strict(name, dtype=dtype)
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"{name} is no causal LM with a tokenizer that can be loaded: {error}") from error
-    return model.to(torch.device(device)).eval(), tokenizer
+    return model.to(place).eval(), tokenizer
 
 
 class Engine(Protocol):

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
-import iha.models  # noqa: F401  registers the model with the Auto classes
+from iha.models import IHAForCausalLM
+from iha.models.generation import load
 from iha.ops import reference
 from iha.records import Record
 
@@ -37,10 +38,12 @@ def attention_maps(model: PreTrainedModel, token_ids: Tensor) -> list[Tensor]:
 def inspect_models(directories: dict[str, Path], texts: Sequence[str], max_tokens: int, command: str) -> Record:
     """`look_inside` for exported models, by the names to be shown."""
     record = Record.new(KIND, command=command, config={"models": list(directories), "texts": list(texts)})
-    models: dict[str, PreTrainedModel] = {
-        name: AutoModelForCausalLM.from_pretrained(directory).eval() for name, directory in directories.items()
-    }
-    tokenizer = AutoTokenizer.from_pretrained(next(iter(directories.values())))
+    loaded = {name: load(str(directory)) for name, directory in directories.items()}
+    for name, (model, _) in loaded.items():
+        if not isinstance(model, IHAForCausalLM):
+            raise ValueError(f"{directories[name]} is a {model.config.model_type!r} model: run `iha convert` first")
+    models: dict[str, PreTrainedModel] = {name: model for name, (model, _) in loaded.items()}
+    tokenizer = next(iter(loaded.values()))[1]
     return record.finished(look_inside(models, tokenizer, texts, max_tokens))
 
 

@@ -1,6 +1,7 @@
 """Which runs an experiment has: phases, mechanisms, variants and seeds, each a recipe with changes."""
 
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +118,9 @@ class Settings:
             for value in values:
                 if value not in known:
                     raise ValueError(f"{name}: {value!r} is not one of {', '.join(known)}")
-        if self.length is not None and self.length <= 0:
-            raise ValueError(f"length must be positive, got {self.length}")
+        for name, number in (("length", self.length), *(("learning_rates", rate) for rate in self.learning_rates)):
+            if number is not None and not (isfinite(number) and number > 0):
+                raise ValueError(f"{name} must be positive and finite, got {number}")
         if any(seed < 0 for seed in self.seeds) or not self.seeds:
             raise ValueError(f"seeds must be whole numbers from 0, got {self.seeds}")
 

@@ -69,7 +69,7 @@ def load(directory: str, dtype: str = "auto", device: str = "cpu") -> tuple[PreT
     _check_files(Path(directory))
     if dtype not in ("auto", "float32", "bfloat16", "float16"):
         raise ValueError(f"dtype must be auto, float32, bfloat16 or float16, got {dtype!r}")
-    place = _device(device)
+    place = usable_device(device)
     with _reading(f"the tokenizer of {directory}"):
         tokenizer = AutoTokenizer.from_pretrained(directory)
     with _reading(f"the model in {directory}"):
@@ -174,7 +174,8 @@ def _check_depth(directory: str, config: Any) -> None:
         raise ValueError(f"config.json asks for {layers} layers, the checkpoint has {tensors} tensors")
 
 
-def _device(name: str) -> torch.device:
+def usable_device(name: str) -> torch.device:
+    """A device that tensors can be put on. ValueError says what is wrong with the name."""
     try:
         device = torch.device(name)
         torch.empty(1, device=device)

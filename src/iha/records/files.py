@@ -3,7 +3,8 @@
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,26 @@ def output_directory(path: Path) -> Path:
     except OSError as error:
         raise ValueError(f"cannot write results to {path}: {error.strerror or error}") from error
     return path
+
+
+@contextmanager
+def work_in(directory: Path, *, is_worth_keeping: Callable[[], bool]) -> Iterator[None]:
+    """Create `directory` and hold it for this process alone.
+
+    If the work fails with nothing in it that is worth keeping, a directory that was created here is removed again.
+    """
+    created = [path for path in (directory, *directory.parents) if not os.path.lexists(path)]
+    output_directory(directory)
+    with locked(directory):
+        try:
+            yield
+        except BaseException:
+            if created and not is_worth_keeping():
+                shutil.rmtree(directory, ignore_errors=True)
+                for parent in created[1:]:
+                    with suppress(OSError):
+                        parent.rmdir()  # only if it is empty
+            raise
 
 
 @contextmanager

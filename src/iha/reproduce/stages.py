@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from iha.train.flops import GPUS
+
 SCALES = ("quick", "standard")
 INSPECTED = {"IHA": "iha", "MHA": "global"}  # what the explorer shows, by the names of the scale model
 
@@ -94,6 +96,10 @@ def stages(scale: str, out: Path) -> list[Stage]:
 
 def paper_commands(gpus: int, gpu: str) -> list[str]:
     """The paper's own experiment: what to type, for those who have the machines."""
+    if gpu not in GPUS:
+        raise ValueError(f"gpu must be one of {', '.join(GPUS)}, got {gpu!r}")
+    if gpus < 1 or (gpus > 8 and gpus % 8):
+        raise ValueError(f"gpus must be from 1 to 8, or whole machines of 8, got {gpus}")
     launch = f"torchrun --nnodes {max(1, gpus // 8)} --nproc-per-node {min(8, gpus)} -m iha train"
     commands = []
     for attention in ("global", "global_local", "talking_heads", "differential", "iha"):

@@ -13,6 +13,7 @@ from iha.models.loading import load_strict
 from iha.models.modeling import IHAForCausalLM
 from iha.models.presets import preset
 from iha.train.recipe import Model, Recipe
+from iha.train.tokenise import load_tokenizer
 
 
 def model_config(recipe: Recipe, vocabulary: int, end_id: int | None) -> IHAConfig:
@@ -33,6 +34,13 @@ def model_config(recipe: Recipe, vocabulary: int, end_id: int | None) -> IHAConf
         return preset(model.preset, **fields) if model.preset else IHAConfig(**fields)
     except TypeError as error:
         raise ValueError(f"model.config: {error}") from error
+
+
+def check_model(recipe: Recipe) -> None:
+    """Refuse a model that cannot be built, before data is prepared for it."""
+    tokenizer = recipe.data.tokenizer
+    vocabulary = 1 if tokenizer.kind == "train" else load_tokenizer(tokenizer).size
+    model_config(recipe, vocabulary, end_id=None)
 
 
 def build_model(recipe: Recipe, config: IHAConfig, device: torch.device | str = "cpu") -> IHAForCausalLM:

@@ -12,17 +12,18 @@ from typing import Any
 import torch
 
 from iha.models.modeling import IHAForCausalLM
-from iha.records import Progress, Record, locked, output_directory, read_record, silent, write_record
+from iha.records import Progress, Record, read_record, silent, work_in, write_record
 from iha.train import state as training_state
 from iha.train.batches import Corpus, Prefetched
-from iha.train.build import build_model, model_config
+from iha.train.build import build_model, check_model, model_config
 from iha.train.checkpoints import Checkpoints
 from iha.train.flops import peak_flops, training_flops
+from iha.train.metrics import FILE as METRICS
 from iha.train.metrics import Metrics
 from iha.train.objective import Objective
 from iha.train.optimise import build_optimiser, set_rate
 from iha.train.parallel import Processes, check_layout, evaluating, mesh_of, parallelise, processes
-from iha.train.prepare import TOKENIZER, prepare
+from iha.train.prepare import TOKENIZER, check_sources, has_shards, prepare
 from iha.train.recipe import Recipe, check_continues
 from iha.train.step import gradient, update
 from iha.train.tokenise import load_tokenizer
@@ -30,6 +31,7 @@ from iha.train.validate import validation_losses
 
 log = logging.getLogger(__name__)
 RECORD, KIND = "run.json", "train-run"
+DATA = "data"  # of the run directory: shards, unless the recipe has a directory for them
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Outcome:
 
 
 def data_directory(recipe: Recipe, directory: Path) -> Path:
-    return Path(recipe.data.directory) if recipe.data.directory else directory / "data"
+    return Path(recipe.data.directory) if recipe.data.directory else directory / DATA
 
 
 def train(
@@ -64,11 +66,20 @@ def train(
     """Train, or resume the run in `directory`. ValueError for anything that the user can fix."""
     with processes() as group, ExitStack() as stack:
         check_layout(recipe, group.world)
+        group.by_first(lambda: _check(recipe, workers))
         record = Record.new(KIND, command=command, config=recipe.as_dict(), seed=recipe.seed)
         group.by_first(lambda: stack.enter_context(_run_directory(record, recipe, directory)))
         shards = data_directory(recipe, directory)
         group.by_first(lambda: _prepared(recipe, shards, workers, progress))
         return _Run(recipe, directory, shards, group, evaluations).train(record, progress)
+
+
+def _check(recipe: Recipe, workers: int) -> None:
+    """Refuse what cannot be trained before anything is written."""
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
+    check_model(recipe)
+    check_sources(recipe.data)
 
 
 def _prepared(recipe: Recipe, shards: Path, workers: int, progress: Progress) -> None:
@@ -239,9 +250,9 @@ def _note(values: dict[str, float]) -> str:
 @contextmanager
 def _run_directory(record: Record, recipe: Recipe, directory: Path) -> Iterator[None]:
     """Lock the directory for this run, and check that it was started with this recipe."""
-    output_directory(directory)
-    with locked(directory):
-        path = directory / RECORD
+    path = directory / RECORD
+    useful = lambda: (directory / METRICS).is_file() or has_shards(directory / DATA)  # noqa: E731
+    with work_in(directory, is_worth_keeping=useful):
         if path.is_file():
             check_continues(read_record(path, KIND).config, recipe, str(directory))
         write_record(path, record)

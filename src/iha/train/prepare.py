@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from iha.records import Progress, locked, output_directory, read_json, silent, write_json
+from iha.records import Progress, output_directory, read_json, silent, work_in, write_json
 from iha.train.chat import FORMATS
 from iha.train.order import derived_key
 from iha.train.recipe import Data, Source
@@ -24,19 +24,35 @@ TOKENIZER = "tokenizer.json"
 
 def prepare(data: Data, directory: Path, *, seed: int, workers: int = 1, progress: Progress = silent) -> TextTokenizer:
     """Every source of the recipe as shards in `directory`, and its tokenizer. Does only what is not there yet."""
-    output_directory(directory)
-    with locked(directory):
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
+    pieces_of = check_sources(data)
+    with work_in(directory, is_worth_keeping=lambda: has_shards(directory)):
         tokenizer = _tokenizer(data, directory, seed)
         todo: list[tuple[Source, Path, int, Part]] = []
         for source in data.sources:
             if source.chat is not None:
                 tokenizer.require(FORMATS[source.chat].tokens, f"source {source.name}: chat format {source.chat!r}")
             place = output_directory(directory / source.name)
-            pieces = parts(source)
+            pieces = pieces_of[source.name]
             _describe(source, pieces, place, tokenizer, data, seed)
             todo += [(source, place, index, part) for index, part in enumerate(pieces) if not is_complete(place, index)]
         _run(todo, data, directory, seed, workers, progress)
     return tokenizer
+
+
+def check_sources(data: Data) -> dict[str, list[Part]]:
+    """The parts of every source, by name. A source that has none is refused, before anything is written."""
+    found = {source.name: parts(source) for source in data.sources}
+    for name, pieces in found.items():
+        if not pieces:
+            raise ValueError(f"source {name} has no documents")
+    return found
+
+
+def has_shards(directory: Path) -> bool:
+    """Whether any shard is complete: then a preparation that failed can be resumed."""
+    return any(is_complete(place.parent, int(place.stem)) for place in directory.glob("*/[0-9]*[0-9].json"))
 
 
 def _run(
@@ -97,8 +113,6 @@ def _sample(sources: list[Source], seed: int) -> Iterator[Segments]:
 
 def _describe(source: Source, pieces: list[Part], place: Path, tokenizer: TextTokenizer, data: Data, seed: int) -> None:
     """What a directory was prepared from; another recipe's shards are refused, not mixed in."""
-    if not pieces:
-        raise ValueError(f"source {source.name} has no documents")
     settings = {**asdict(source), "weight": None, "tokenizer": tokenizer.fingerprint, "validation": data.validation}
     files = [(path, Path(path).stat().st_size) for part in pieces for path in part.paths]
     identity = json.dumps([settings, seed, len(pieces), files], sort_keys=True)

@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 from iha.train.typed import build, differences, override, parse_yaml
 
+_LARGEST_COUNT = 10**9  # of steps and of generated documents
+_LARGEST_STEP = 1 << 40  # tokens
+
 
 @dataclass(frozen=True)
 class Model:
@@ -70,6 +73,8 @@ class Source:
             raise ValueError("kind 'huggingface' needs dataset")
         if self.kind == "generated" and (self.generator is None or self.count < 1):
             raise ValueError("kind 'generated' needs generator and count")
+        if self.count > _LARGEST_COUNT:
+            raise ValueError(f"count must be at most {_LARGEST_COUNT}, got {self.count}")
         if self.chat is not None and self.kind in ("stdlib", "text", "generated"):
             raise ValueError(f"chat is for rows with conversations, not for kind {self.kind!r}")
 
@@ -86,6 +91,9 @@ class Data:
 
     def __post_init__(self) -> None:
         _positive(self, "context", "batch")
+        if self.context * self.batch > _LARGEST_STEP:
+            tokens = f"{self.batch} sequences of {self.context} tokens"
+            raise ValueError(f"a step of {tokens} is taken for a mistake: at most {_LARGEST_STEP} tokens")
         if not self.sources:
             raise ValueError("sources: at least one is needed")
         names = [source.name for source in self.sources]
@@ -112,6 +120,8 @@ class Optimiser:
 
     def __post_init__(self) -> None:
         _positive(self, "learning_rate", "epsilon", "clip", "mixing_learning_rate", "max_skipped")
+        if self.weight_decay < 0:
+            raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}")
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
@@ -127,6 +137,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         _positive(self, "steps")
+        if self.steps > _LARGEST_COUNT:
+            raise ValueError(f"steps must be at most {_LARGEST_COUNT}, got {self.steps}")
         if not 0 <= self.warmup < self.steps:
             raise ValueError(f"warmup must be fewer than steps: {self.warmup}, {self.steps}")
         if not 0 <= self.final <= 1:
@@ -191,6 +203,13 @@ class Recipe:
     parallel: Parallel = field(default_factory=Parallel)
     validation: Validation = field(default_factory=Validation)
     logging: Logging = field(default_factory=Logging)
+
+    def __post_init__(self) -> None:
+        # The run directory is named after it when none is given.
+        if not self.name or self.name.startswith(".") or any(character in self.name for character in "/\\\0"):
+            raise ValueError(f"name must be usable as a directory name, got {self.name!r}")
+        if self.seed < 0:
+            raise ValueError(f"seed must not be negative, got {self.seed}")
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

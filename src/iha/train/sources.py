@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from iha.train.chat import conversation
-from iha.train.puzzles import generate
+from iha.train.puzzles import PUZZLES, generate
 from iha.train.recipe import Source
 from iha.train.segments import Segment, Segments, plain
 
@@ -44,6 +44,9 @@ def parts(source: Source) -> list[Part]:
         case "huggingface":
             return _ranges(len(_dataset(source)))
         case "generated":
+            if source.generator not in PUZZLES:
+                known = ", ".join(PUZZLES)
+                raise ValueError(f"source {source.name}: no puzzle is called {source.generator!r}; there are {known}")
             return _ranges(source.count)
     raise ValueError(f"source {source.name}: kind {source.kind!r} is not known")
 
@@ -137,6 +140,8 @@ def _text(source: Source, part: Part) -> Iterator[Segments]:
             with _opened(path) as file:
                 lines = file if source.documents == "line" else (file.read(),)
                 yield from (plain(text) for line in lines if (text := line.decode().rstrip("\n")).strip())
+        except OSError as error:
+            raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}: not UTF-8 text: {error}") from error
 

@@ -1,6 +1,7 @@
 """A mapping from a YAML file read into nested dataclasses. Every error names the file, the key and the reason."""
 
 import dataclasses
+import math
 import re
 import types
 import typing
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 import yaml
 
 T = TypeVar("T")
+_LARGEST = 10**15  # anything larger is taken for a mistake
 
 
 class _Loader(yaml.SafeLoader):
@@ -98,11 +100,11 @@ def convert(kind: Any, value: Any, where: str, path: str) -> Any:
         if not isinstance(value, dict):
             raise ValueError(f"{where}: {path}: must be a section with keys, got {value!r}")
         return value
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+    if not isinstance(value, (int, float) if kind is float else kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{where}: {path}: must be {kind.__name__}, got {value!r}")
-    return value
+    if kind in (int, float) and not (math.isfinite(value) and abs(value) <= _LARGEST):
+        raise ValueError(f"{where}: {path}: must be a finite number of at most {_LARGEST:.0e}, got {value!r}")
+    return float(value) if kind is float else value
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any], path: str = "") -> list[tuple[str, Any, Any]]:

@@ -5,7 +5,6 @@ Whatever is wrong, a command says it in one line on stderr, exits with 2 and lea
 
 import json
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,8 @@ from typer.testing import CliRunner
 
 import tiny_checkpoint as tiny
 from iha.cli.main import app
+from refusal import HUGE, refused
 
-
-def refused(arguments: Sequence[object], directory: Path) -> str:
-    """One line, exit code 2, nothing written; the line."""
-    before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 2, (arguments, result.exit_code, result.output, result.exception)
-    assert result.stdout == "", arguments
-    assert result.stderr.startswith("error: "), result.stderr
-    assert result.stderr.count("\n") == 1, result.stderr
-    assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == before, arguments
-    return result.stderr
-
-
-HUGE = "1" + "0" * 30
 OPTIONS = [
     ("flops", "--tokens", HUGE), ("flops", "--tokens", "0"), ("flops", "--tokens", "-1"), ("flops", "--tokens", "1.5"),
     ("flops", "--heads", HUGE), ("flops", "--width", HUGE), ("flops", "--layers", HUGE),

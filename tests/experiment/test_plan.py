@@ -45,7 +45,7 @@ def test_every_ablation_is_a_valid_model(tmp_path, variant):
         ({"size": "huge"}, "size: 'huge' is not one of quick"),
         ({"mechanisms": ("mha",)}, "mechanisms: 'mha' is not one of global"),
         ({"seeds": ()}, "seeds must be"),
-        ({"length": 0}, "length must be positive, got 0"),
+        ({"length": 0}, "length must be positive and finite, got 0"),
     ],
 )
 def test_bad_settings_are_refused(wrong, message):

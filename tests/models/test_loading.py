@@ -10,6 +10,7 @@ from tiny import tiny_model, tokens
 from transformers import AutoModelForCausalLM
 
 from iha.models import IHAForCausalLM, IHAModel, load_strict
+from iha.models.loading import read_config
 
 
 def test_from_pretrained_reports_what_is_missing(tmp_path: Path) -> None:
@@ -68,3 +69,18 @@ def test_pickles_are_not_read(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no safetensors file.*save_pretrained"):
         load_strict(tmp_path)
     assert AutoModelForCausalLM.from_pretrained(tmp_path) is not None  # transformers itself would
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "not readable JSON"), ("{", "not readable JSON"), ("[]", "model_type is None"),
+        ('{"model_type": "llama"}', "model_type is 'llama': run `iha convert`"),
+        ('{"model_type": "iha", "hidden_size": -1}', "hidden_size must be at least 1, got -1"),
+    ],
+)  # fmt: skip
+def test_a_configuration_that_is_none_names_its_file(text: str | None, message: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=f"config.json.*{message}"):
+        read_config(tmp_path)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from iha.records import locked, output_directory, read_json, remove_leftovers, write_bytes, write_json
+from iha.records import locked, output_directory, read_json, remove_leftovers, work_in, write_bytes, write_json
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -83,3 +83,31 @@ def test_a_directory_is_held_by_one_process(tmp_path):
 def test_json_is_readable_by_the_standard_library(tmp_path):
     write_json(tmp_path / "a.json", {"a": 1})
     assert json.loads((tmp_path / "a.json").read_text()) == {"a": 1}
+
+
+@pytest.mark.parametrize("existed", [False, True])
+@pytest.mark.parametrize("worth", [False, True])
+def test_work_in_takes_back_what_it_created_for_nothing(tmp_path, existed: bool, worth: bool) -> None:
+    directory = tmp_path / "above" / "run"
+    if existed:
+        directory.mkdir(parents=True)
+    with (
+        pytest.raises(ValueError, match="refused"),
+        work_in(directory, is_worth_keeping=lambda: worth),
+    ):
+        (directory / "begun").touch()
+        raise ValueError("refused")
+    assert directory.exists() == (existed or worth)
+    assert directory.parent.exists() == (existed or worth)
+
+
+def test_work_in_leaves_a_directory_that_another_process_holds(tmp_path) -> None:
+    directory = tmp_path / "run"
+    with work_in(directory, is_worth_keeping=lambda: False):
+        with (
+            pytest.raises(ValueError, match="in use"),
+            work_in(directory, is_worth_keeping=lambda: False),
+        ):
+            pass
+        assert directory.is_dir()
+    assert directory.is_dir()

@@ -107,8 +107,8 @@ def table(
     from iha.evaluate.tables import paper_tables, read_models
     from iha.records import write_text
 
-    tables = paper_tables(read_models(folders), baseline)
     with results_in(out) as folder:
+        tables = paper_tables(read_models(folders), baseline)
         for each in tables:
             each.print()
         write_text(folder / "tables.md", "\n".join(each.markdown() for each in tables))

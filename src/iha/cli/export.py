@@ -13,8 +13,10 @@ def export(
     out: Annotated[Path | None, typer.Option(help="Where it goes; RUN/export when not given.")] = None,
 ) -> None:
     """Weights, configuration and tokenizer for `from_pretrained`, `iha generate`, `iha eval` and --init-from."""
+    from iha.cli.output import results_in
     from iha.train.export import export as export_run
 
     place = out or run / "export"
-    at = export_run(run, place, step=step, dtype=dtype)
+    with results_in(place):
+        at = export_run(run, place, step=step, dtype=dtype)
     typer.echo(f"step {at} in {place}: from_pretrained, iha generate and iha eval read it")

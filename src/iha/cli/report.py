@@ -19,13 +19,15 @@ def report(
     out: Annotated[Path, typer.Option(help="Where report.html and figures/ go.")] = Path("out/report"),
 ) -> None:
     """Draw the report: verdicts, theorems, learning curves, costs, errata and the attention explorer, in one file."""
+    from iha.cli.output import results_in
     from iha.report.page.report import write_report
 
     for name, directory in (("run", run), ("--committed", committed)):
         if directory is not None and not directory.is_dir():
             raise ValueError(f"{name}: {directory} is not a directory")
     kept = committed or (Path("results") if Path("results").is_dir() else None)
-    path = write_report(out, run, kept, figures)
+    with results_in(out):
+        path = write_report(out, run, kept, figures)
     typer.echo(f"wrote {path}")
     if show:
         typer.launch(str(path))

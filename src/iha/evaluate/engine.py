@@ -24,7 +24,7 @@ from transformers import (
 from iha.evaluate.prompts import prompt_tokens
 from iha.evaluate.protocol import Decoding, Question
 from iha.models import load_strict
-from iha.models.generation import usable_device
+from iha.models.generation import reading, usable_device
 
 
 def load(name: str, dtype: str = "auto", device: str = "cpu") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -33,11 +33,10 @@ def load(name: str, dtype: str = "auto", device: str = "cpu") -> tuple[PreTraine
         raise ValueError(f"dtype must be auto, float32, bfloat16 or float16, got {dtype!r}")
     place = usable_device(device)
     transformers.utils.logging.disable_progress_bar()  # of the weights; progress is the caller's
-    try:
+    with reading(f"the tokenizer of {name}"):
         tokenizer = AutoTokenizer.from_pretrained(name)
+    with reading(f"the model {name}"):
         model: Any = load_strict(name, dtype=dtype)
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"{name} is no causal LM with a tokenizer that can be loaded: {error}") from error
     return model.to(place).eval(), tokenizer
 
 
@@ -72,6 +71,8 @@ class HuggingFaceEngine:
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if max_length is not None and max_length < 1:
+            raise ValueError(f"max_length must be at least 1, got {max_length}")
         if chat and not tokenizer.chat_template:
             raise ValueError("this tokenizer has no chat template")
         if len(tokenizer) > model.config.vocab_size:

@@ -78,6 +78,8 @@ class Source:
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
             raise ValueError(f"limit must be at least 1, got {self.limit}")
+        if self.seed < 0:
+            raise ValueError(f"seed must not be negative, got {self.seed}")
         if self.data is not None and not self.data.is_dir():
             raise ValueError(f"--data {self.data} is not a directory")
 

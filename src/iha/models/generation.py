@@ -70,9 +70,9 @@ def load(directory: str, dtype: str = "auto", device: str = "cpu") -> tuple[PreT
     if dtype not in ("auto", "float32", "bfloat16", "float16"):
         raise ValueError(f"dtype must be auto, float32, bfloat16 or float16, got {dtype!r}")
     place = usable_device(device)
-    with _reading(f"the tokenizer of {directory}"):
+    with reading(f"the tokenizer of {directory}"):
         tokenizer = AutoTokenizer.from_pretrained(directory)
-    with _reading(f"the model in {directory}"):
+    with reading(f"the model in {directory}"):
         config = AutoConfig.from_pretrained(directory)
         _check_depth(directory, config)
         model: Any = load_strict(directory, config=config, dtype=dtype)
@@ -144,7 +144,7 @@ def summary(runs: list[Run]) -> dict[str, Any]:
 
 def _as_chat(tokenizer: PreTrainedTokenizerBase, prompt: str) -> str:
     messages = [{"role": "user", "content": prompt}]
-    with _reading("the chat template"):
+    with reading("the chat template"):
         return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 
@@ -187,7 +187,7 @@ def usable_device(name: str) -> torch.device:
 
 
 @contextmanager
-def _reading(what: str) -> Iterator[None]:
+def reading(what: str) -> Iterator[None]:
     """Turn any error of `transformers` while reading a file into a ValueError that names the file."""
     try:
         yield

@@ -7,6 +7,23 @@ from typing import Any
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from iha.models.configuration import IHAConfig
+from iha.records import read_json
+
+
+def read_config(directory: Path) -> IHAConfig:
+    """The configuration in a directory. ValueError names the file if it is not one of this model."""
+    path = directory / "config.json"
+    settings = read_json(path)
+    kind = settings.get("model_type") if isinstance(settings, dict) else None
+    if kind != IHAConfig.model_type:
+        hint = ": run `iha convert` first" if kind else ""
+        raise ValueError(f"{path} is no configuration of this model, its model_type is {kind!r}{hint}")
+    try:
+        return IHAConfig.from_dict(settings)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
 
 def load_strict(source: str | os.PathLike, model_class: Any = AutoModelForCausalLM, **options: Any) -> PreTrainedModel:
     """`from_pretrained`, but a missing tensor, a wrong shape or a truncated file is a ValueError that names it.

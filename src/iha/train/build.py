@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from iha.models.configuration import IHAConfig
-from iha.models.loading import load_strict
+from iha.models.loading import load_strict, read_config
 from iha.models.modeling import IHAForCausalLM
 from iha.models.presets import preset
 from iha.train.recipe import Model, Recipe
@@ -79,12 +79,7 @@ def _continued(model: Model, fields: dict[str, Any]) -> IHAConfig:
     directory = Path(str(model.init_from))
     if not (directory / "config.json").is_file():
         raise ValueError(f"model.init_from: {directory} has no config.json; `iha export` and `iha convert` write one")
-    try:
-        before = IHAConfig.from_pretrained(directory)
-    except (OSError, TypeError) as error:
-        raise ValueError(f"model.init_from: {directory}: {error}") from error
-    if getattr(before, "model_type", None) != "iha":
-        raise ValueError(f"model.init_from: {directory} is a {before.model_type!r} model: run `iha convert` first")
+    before = read_config(directory)
     if before.attention != model.attention:
         raise ValueError(
             f"model.init_from: {directory} has attention {before.attention!r}, the recipe {model.attention!r}"

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
-from iha.models.configuration import IHAConfig
+from iha.models.loading import read_config
 from iha.models.modeling import IHAForCausalLM
 from iha.records import output_directory, read_json
 from iha.train.chat import FORMATS
@@ -31,14 +31,14 @@ def export(run: Path, out: Path, *, step: int | None = None, dtype: str = "float
     path = _chosen(run, step)
     state = read_json(path / STATE)
     recipe = build(Recipe, state["recipe"], str(path / STATE))
-    model = IHAForCausalLM(IHAConfig.from_pretrained(run))
+    model = IHAForCausalLM(read_config(run))
     missing, unexpected = model.load_state_dict(checkpoint_tensors(path, "model."), strict=False)
     lacking = [name for name in missing if name not in model.all_tied_weights_keys]
     if lacking or unexpected:
         raise ValueError(f"{path} does not fit {run / 'config.json'}: {[*lacking, *unexpected][0]}")
     model.config.use_cache = True
-    output_directory(out)
     tokenizer = _tokenizer(recipe, run)
+    output_directory(out)
     model.generation_config = GenerationConfig(eos_token_id=_stops(tokenizer), pad_token_id=tokenizer.pad_token_id)
     model.to(dtype=DTYPES[dtype]).save_pretrained(out)  # type: ignore[call-arg]
     tokenizer.save_pretrained(out)

@@ -91,12 +91,14 @@ def test_work_in_takes_back_what_it_created_for_nothing(tmp_path, existed: bool,
     directory = tmp_path / "above" / "run"
     if existed:
         directory.mkdir(parents=True)
-    with (
-        pytest.raises(ValueError, match="refused"),
-        work_in(directory, is_worth_keeping=lambda: worth),
-    ):
-        (directory / "begun").touch()
-        raise ValueError("refused")
+
+    def refused() -> None:
+        with work_in(directory, is_worth_keeping=lambda: worth):
+            (directory / "begun").touch()
+            raise ValueError("refused")
+
+    with pytest.raises(ValueError, match="refused"):
+        refused()
     assert directory.exists() == (existed or worth)
     assert directory.parent.exists() == (existed or worth)
 

@@ -8,7 +8,7 @@ import pytest
 
 from iha.records import locked
 from iha.reproduce.run import run_stages
-from iha.reproduce.stages import Stage
+from iha.reproduce.stage import Stage
 
 FLOPS = Stage("flops", "FLOPs", ("flops", "--tokens", "64", "--out", "OUT/flops"), 0.1)
 REFUSED = Stage("refused", "Refused", ("flops", "--tokens", "-1", "--out", "OUT/refused"), 0.1)
@@ -54,7 +54,7 @@ def test_sigterm_ends_the_running_stage_too(here):
     out, _ = here
     code = (
         "import sys; from pathlib import Path; from iha.reproduce.run import run_stages; "
-        "from iha.reproduce.stages import Stage; out = Path(sys.argv[1]); "
+        "from iha.reproduce.stage import Stage; out = Path(sys.argv[1]); "
         "run_stages([Stage('synth', 'Long', ('synth', 'binary', '--scale', 'small', '--workers', '1', '--out', "
         "str(out / 'synth')), 1)], out, command='iha')"
     )

@@ -21,13 +21,12 @@ def plan(
     """Memory per GPU, FLOPs and days of a training run, from its real sharded step on fake tensors."""
     from dataclasses import asdict
 
-    from iha.accounting.gpus import GPUS
     from iha.cli.invocation import command_line
     from iha.cli.output import print_record, results_in
     from iha.cli.progress import bars
     from iha.models.field_checks import ATTENTIONS
     from iha.records import Record, write_record, write_text
-    from iha.report.plan import plan_table
+    from iha.report.plan import record_table
     from iha.train import plan as planning
     from iha.train.recipe import read_recipe
 
@@ -39,7 +38,6 @@ def plan(
         plans = planning.plan(settings, gpus, gpu, mfu=mfu, attentions=wanted, progress=progress)
         record = record.finished([asdict(each) for each in plans])
         write_record(directory / "plan.json", record)
-        title = f"{settings.name} on {gpus} × {gpu}: {settings.schedule.steps:,} steps at {mfu:.0%} MFU"
-        table = plan_table(record.results, title=title, gpu_bytes=GPUS[gpu].memory, usable=planning.USABLE)
+        table = record_table(record)
         write_text(directory / "plan.md", table.markdown())
     print_record(record) if json else table.print()

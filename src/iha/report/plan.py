@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from iha.records import Column, Table
+from iha.records import Column, Record, Table
+from iha.accounting.gpus import GPUS
+from iha.train.plan import USABLE
 
 _GIB = 2**30
 
@@ -36,3 +38,11 @@ def plan_table(plans: Sequence[dict[str, Any]], *, title: str, gpu_bytes: int, u
         elif plan["remedy"] is not None:
             table.note(f"{plan['attention']} does not fit, and no setting makes it: more GPUs to shard over")
     return table
+
+
+def record_table(record: Record) -> Table:
+    """The table of a record of `iha plan`."""
+    config = record.config
+    recipe, gpus, gpu = config["recipe"], config["gpus"], config["gpu"]
+    title = f"{recipe['name']} on {gpus} × {gpu}: {recipe['schedule']['steps']:,} steps at {config['mfu']:.0%} MFU"
+    return plan_table(record.results, title=title, gpu_bytes=GPUS[gpu].memory, usable=USABLE)

@@ -1,18 +1,17 @@
 """Runs stages, each in a separate process. Finished stages are not repeated; a failed one does not stop the rest."""
 
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import DEVNULL, Popen
 from typing import Literal
 
 from iha.records import Progress, Record, Task, locked, output_directory, read_record, silent, write_record
-from iha.reproduce.stages import Stage
+from iha.reproduce.stage import Stage
 
 KIND = "reproduce-stage"
 UNEXPECTED = 1  # exit status of a command that found an unexpected result
@@ -61,9 +60,7 @@ def _run(stage: Stage, logs: Path, command: str, task: Task) -> Outcome:
     record = Record.new(KIND, command=command, config={"command": stage.command})
     started = time.monotonic()
     with log.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "iha", *stage.arguments], stdin=subprocess.DEVNULL, stdout=file, stderr=file
-        )
+        process = Popen(stage.argv, stdin=DEVNULL, stdout=file, stderr=file)
         try:
             while process.poll() is None:
                 time.sleep(_TICK)

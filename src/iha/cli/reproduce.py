@@ -34,10 +34,11 @@ def reproduce(
             launch, outcomes = None, run_stages(stages(scale, out), out, command=command_line(), progress=progress)
     if launch is not None:
         _show_launch(launch, out)
-    table = Table(f"iha reproduce --scale {scale}", ["stage", "state", "minutes", "detail"])
+    table = Table(f"iha reproduce --scale {scale}", ["stage", "state", "minutes", "CPU minutes", "detail"])
     for outcome in outcomes:
         detail = outcome.detail if not outcome.good else ""
-        table.add([outcome.stage.title, outcome.state, f"{outcome.seconds / 60:.1f}", detail])
+        times = (f"{seconds / 60:.1f}" for seconds in (outcome.seconds, outcome.cpu_seconds))
+        table.add([outcome.stage.title, outcome.state, *times, detail])
     table.print()
     page = out / "report" / "report.html"
     if page.exists():

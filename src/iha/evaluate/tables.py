@@ -46,16 +46,16 @@ def read_models(folders: Sequence[Path]) -> list[Model]:
 def paper_tables(models: Sequence[Model], baseline: str | None = None) -> list[Table]:
     """Every table of the paper for which some model has at least one column."""
     reference = _baseline(models, baseline)
-    lengths = _ruler_lengths(models)
+    lengths = ruler_lengths(models)
     wanted = [PRETRAIN, FINE_TUNED]
     wanted += [ruler_table(lengths), ruler_table(lengths, "lm-eval")] if lengths else []
     tables = []
     for table in wanted:
         measures = [m for m in table.measures if any(model.value(m) is not None for model in models)]
         if measures:
-            tables.append(_table(table, measures, models, reference))
+            tables.append(beside_paper(table, measures, models, reference))
     if lengths:
-        tables.append(_ruler_by_task(models, lengths))
+        tables.append(ruler_by_task(models, lengths))
     if not tables:
         raise ValueError(f"none of the paper's tasks is in {', '.join(model.name for model in models)}")
     return tables
@@ -70,13 +70,16 @@ def _baseline(models: Sequence[Model], name: str | None) -> Model:
     raise ValueError(f"no evaluation of the baseline {name!r}: there are {', '.join(model.name for model in models)}")
 
 
-def _ruler_lengths(models: Sequence[Model]) -> tuple[int, ...]:
+def ruler_lengths(models: Sequence[Model]) -> tuple[int, ...]:
     """Lengths at which any RULER task was run."""
     names = {name for model in models for name in model.record.results if name.startswith("ruler_")}
     return tuple(sorted({int(name.rsplit("_", 1)[1]) for name in names}))
 
 
-def _table(paper: PaperTable, measures: list[Measure], models: Sequence[Model], reference: Model) -> Table:
+def beside_paper(
+    paper: PaperTable, measures: list[Measure], models: Sequence[Model], reference: Model | None = None
+) -> Table:
+    """The paper's rows, and below them ours with differences to `reference`. Without models, the paper's alone."""
     kept = [paper.measures.index(measure) for measure in measures]
     columns: list[str | Column] = ["Model"]
     for measure in measures:
@@ -86,7 +89,11 @@ def _table(paper: PaperTable, measures: list[Measure], models: Sequence[Model], 
     if any(value is not None for row in theirs.values() for value in row):
         table.add_section("Paper, 2.4 B parameters")
         _add_rows(table, theirs, measures, {n: _plain(row, theirs[BASELINE], measures) for n, row in theirs.items()})
-        table.add_section("Here")
+        if models:
+            table.add_section("Here")
+    if reference is None:
+        table.note(f"Percent. Δ to {BASELINE}. Ranks: over the columns that a model reports, ties averaged.")
+        return table
     ours = {model.name: tuple(model.value(measure) for measure in measures) for model in models}
     deltas = {model.name: [_delta(model, reference, m) for m in measures] for model in models}
     _add_rows(table, ours, measures, deltas)
@@ -132,7 +139,7 @@ def _delta(model: Model, reference: Model, measure: Measure) -> str | None:
     return f"{difference:+.{decimals}f} [{low:+.{decimals}f}, {high:+.{decimals}f}]"
 
 
-def _ruler_by_task(models: Sequence[Model], lengths: tuple[int, ...]) -> Table:
+def ruler_by_task(models: Sequence[Model], lengths: tuple[int, ...]) -> Table:
     table = Table("RULER by task", ["Task", "Model", *(Column(str(n), "right") for n in lengths)])
     for name in TASK_NAMES:
         for model in models:

@@ -1,5 +1,6 @@
 """Runs stages, each in a separate process. Finished stages are not repeated; a failed one does not stop the rest."""
 
+import resource
 import signal
 import threading
 import time
@@ -24,6 +25,7 @@ class Outcome:
     stage: Stage
     state: State
     seconds: float = 0.0
+    cpu_seconds: float = 0.0  # of its processes: what it takes on a quiet machine, however busy this one is
     detail: str = ""  # the last line of the log of a failed stage
 
     @property
@@ -56,9 +58,10 @@ def _run(stage: Stage, logs: Path, command: str, task: Task) -> Outcome:
     if stage.name != "report" and marker.exists():
         record = read_record(marker, KIND)
         if record.config["command"] == stage.command:
-            return Outcome(stage, "unexpected" if record.results["status"] else "done before", record.seconds)
+            state: State = "unexpected" if record.results["status"] else "done before"
+            return Outcome(stage, state, record.seconds, record.results["cpu_seconds"])
     record = Record.new(KIND, command=command, config={"command": stage.command})
-    started = time.monotonic()
+    started, cpu_before = time.monotonic(), _cpu_of_ended_processes()
     with log.open("wb") as file:
         process = Popen(stage.argv, stdin=DEVNULL, stdout=file, stderr=file)
         try:
@@ -72,11 +75,17 @@ def _run(stage: Stage, logs: Path, command: str, task: Task) -> Outcome:
             process.wait()
             late.cancel()
             raise
-    seconds = time.monotonic() - started
+    seconds, cpu = time.monotonic() - started, round(_cpu_of_ended_processes() - cpu_before, 2)
     if process.returncode in (0, UNEXPECTED):
-        write_record(marker, record.finished({"status": process.returncode}))
-        return Outcome(stage, "unexpected" if process.returncode else "done", seconds, _last_line(log))
-    return Outcome(stage, "failed", seconds, f"exit status {process.returncode}: {_last_line(log)}")
+        write_record(marker, record.finished({"status": process.returncode, "cpu_seconds": cpu}))
+        return Outcome(stage, "unexpected" if process.returncode else "done", seconds, cpu, _last_line(log))
+    return Outcome(stage, "failed", seconds, cpu, f"exit status {process.returncode}: {_last_line(log)}")
+
+
+def _cpu_of_ended_processes() -> float:
+    """Seconds of all processes that this one has started and seen to end, and of those that they started."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 @contextmanager

@@ -1,15 +1,23 @@
-"""The paper's main experiment, to scale, and its tables with ours."""
+"""The paper's main experiment, to scale: losses, when retrieval is learned, and what the models answer."""
 
+from collections import defaultdict
+from collections.abc import Sequence
+from html import escape
 from typing import Any
 
+from iha.experiment.compare import compare
+from iha.experiment.evaluation import KIND as EVALUATION
+from iha.experiment.plan import PHASES
+from iha.experiment.run import KIND as RUN
 from iha.records import Record
 from iha.report.page.charts import bars, lines
 from iha.report.page.results import Results
-from iha.report.page.section import Chart, Figure, Missing, Section
-from iha.report.scale_model import phase_tables
+from iha.report.page.section import Chart, Details, Figure, Missing, Section, Text
+from iha.report.scale_model import comparison_table, evaluation_table, task_title
 
-COMPARISON, RUN = "scale-model", "scale-model-run"
 COMMAND = "iha experiment scale-model"
+EVALUATE = "iha experiment evaluate out/scale-model"
+PROBES = ("pairs", "needles", "hops 1", "hops 2", "hops 3", "arithmetic")
 
 
 def language_model_section(results: Results) -> Section:
@@ -19,42 +27,53 @@ def language_model_section(results: Results) -> Section:
         "puzzles that ask for retrieval and for chained facts. The paper trains 2.4 B parameters on 240 B tokens; "
         "these models have about a million. What does not show here may show there."
     )
-    found = results.of_kind(COMPARISON)
-    if not found:
+    studies = scale_models(results)
+    if not studies:
         section.add(Missing("the five mechanisms trained side by side", COMMAND))
-    for one in found:
-        for phase in one.record.results.values():
-            section.add(*(Figure(table, one.record.command) for table in phase_tables(phase)))
-            if not phase["rows"]:
+    for number, (origin, runs) in enumerate(studies):
+        for phase in PHASES:
+            if not any(run.config["phase"] == phase and "text" in run.results["validation"][-1] for run in runs):
                 continue
-            section.add(_losses(phase, one.record, f"{one.origin.split()[0]}-{phase['phase']}"))
-    runs = [found.record for found in results.of_kind(RUN) if found.record.config["phase"] == "pretrain"]
-    if runs:
-        section.add(*_curves(runs))
+            compared = compare(runs, phase)
+            table = comparison_table(compared)
+            table.title = f"{table.title} ({origin})"
+            section.add(Figure(table, runs[0].command))
+            section.add(_losses(compared, runs[0].command, f"{number}-{phase}", origin))
+        section.add(*_curves(runs, number, origin))
+    _add_answers(section, results)
     return section
 
 
-def _losses(phase: dict[str, Any], record: Record, key: str) -> Chart:
+def scale_models(results: Results) -> list[tuple[str, list[Record]]]:
+    """The runs of every scale model: those of one directory were trained to be compared. This run's first."""
+    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for found in results.of_kind(RUN):
+        groups[found.origin, str(found.path.parent)].append(found.record)
+    return [
+        (origin, sorted(runs, key=lambda run: str(run.config["name"]))) for (origin, _), runs in groups.items() if runs
+    ]
+
+
+def _losses(phase: dict[str, Any], command: str, key: str, origin: str) -> Chart:
     rows = []
     for row in phase["rows"]:
-        loss = row["loss"][phase["source"]]
+        loss = row["loss"].get("text") or next(iter(row["loss"].values()))
         low, high = min(loss["values"]), max(loss["values"])
         rows.append({"model": row["label"], "loss": loss["mean"], "low": low, "high": high})
     rows.sort(key=lambda row: row["loss"])
     alt = ", ".join(f"{row['model']} {row['loss']:.3f}" for row in rows)
-    spec = bars(
-        rows,
-        "model",
-        "loss",
-        title=f"validation loss on {phase['source']}, per token",
-        spread=("low", "high"),
-        number=".4f",
-    )
-    return Chart(f"loss-{key}", f"Loss after {phase['phase']}", spec, alt, record.command)
+    spec = bars(rows, "model", "loss", title="validation loss per token", spread=("low", "high"), number=".4f")
+    return Chart(f"loss-{key}", f"Loss after {phase['phase']} ({origin})", spec, alt, command)
 
 
-def _curves(runs: list[Record]) -> list[Chart]:
-    plain = [run for run in runs if run.seed == 0 and not run.config["variant"] and "-lr" not in run.config["name"]]
+def _curves(runs: Sequence[Record], number: int, origin: str) -> list[Chart]:
+    """Pre-training of the five mechanisms, seed 0."""
+    plain = [
+        run
+        for run in runs
+        if run.config["phase"] == "pretrain" and run.seed == 0 and not run.config["variant"]
+        if "-lr" not in run.config["name"]
+    ]
     if not plain:
         return []
     loss = [
@@ -67,7 +86,7 @@ def _curves(runs: list[Record]) -> list[Chart]:
         {"model": run.config["label"], "tokens": point["tokens"] / 1e6, "accuracy": 100 * point[name], "puzzle": name}
         for run in plain
         for point in run.results["probe"]
-        for name in ("pairs", "needles", "hops 1", "hops 2", "hops 3", "arithmetic")
+        for name in PROBES
         if name in point
     ]
     command = plain[0].command
@@ -76,8 +95,38 @@ def _curves(runs: list[Record]) -> list[Chart]:
         probes, "tokens", "accuracy", "model",
         x_title="tokens, millions", y_title="accuracy, %", facet="puzzle", number=".1f",
     )  # fmt: skip
-    learned = "When retrieval and chaining are learned, seed 0"
+    title, learned = "Validation loss on text, seed 0", "When retrieval and chaining are learned, seed 0"
     return [
-        Chart("loss-curves", "Validation loss on text, seed 0", loss_spec, "loss against tokens", command, ("x", "y")),
-        Chart("probe-curves", learned, probe_spec, "accuracy against tokens", command),
+        Chart(f"loss-curves-{number}", f"{title} ({origin})", loss_spec, "loss against tokens", command, ("x", "y")),
+        Chart(f"probe-curves-{number}", f"{learned} ({origin})", probe_spec, "accuracy against tokens", command),
     ]
+
+
+def _add_answers(section: Section, results: Results) -> None:
+    """Retrieval and solutions as the models write them, scored as RULER and GSM8K are."""
+    found = results.of_kind(EVALUATION)
+    if not found:
+        section.add(Missing("RULER's needles, held-out puzzles and generated answers", EVALUATE))
+    for one in found:
+        for phase in one.record.results:
+            table = evaluation_table(one.record, phase)
+            table.title = f"{table.title} ({one.origin})"
+            section.add(Figure(table, one.record.command))
+            tasks = next(iter(one.record.results[phase].values()))["answers"]
+            answers = "".join(answers_html(task, one.record.results[phase]) for task in tasks)
+            section.add(Details(f"Some answers after {phase}, word for word ({one.origin})", (Text(answers),)))
+
+
+def answers_html(task: str, models: dict[str, Any]) -> str:
+    """The end of each prompt, what is right, and what each model wrote."""
+    parts = [f"<h3>{escape(task_title(task))}</h3>"]
+    for question in zip(*(model["answers"][task] for model in models.values()), strict=True):
+        reference = question[0]["reference"]
+        right = reference if isinstance(reference, str) else ", ".join(reference)
+        parts.append(f'<pre class="prompt">…{escape(question[0]["prompt"])}</pre><p>Right: {escape(right)}</p><ul>')
+        for model, answer in zip(models.values(), question, strict=True):
+            mark = "right" if answer["score"] == 1 else "wrong"
+            text = f"<code>{escape(answer['text'].strip() or '(nothing)')}</code>"
+            parts.append(f"<li>{escape(model['label'])}, {mark}: {text}</li>")
+        parts.append("</ul>")
+    return "".join(parts)

@@ -10,9 +10,11 @@ from iha.report.page.errata import errata_section
 from iha.report.page.explorer import KIND as INSIDE
 from iha.report.page.explorer import explorer_section
 from iha.report.page.language_model import language_model_section
+from iha.report.page.paper_scale import paper_scale_section
 from iha.report.page.results import Results
 from iha.report.page.speed import speed_section
 from iha.report.page.synthetic import synthetic_section
+from iha.report.page.tables import tables_section
 from iha.report.page.theory import theory_section
 from iha.report.page.verdicts import verdict_section
 from iha.version import __version__
@@ -35,6 +37,8 @@ def write_report(out: Path, run: Path | None, committed: Path | None, figures: b
         theory_section(results),
         synthetic_section(results),
         language_model_section(results),
+        tables_section(results),
+        paper_scale_section(results),
         cost_section(),
         speed_section(results),
         errata_section(),

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from iha.records import Column, Record, Table
 from iha.accounting.gpus import GPUS
+from iha.records import Column, Record, Table
 from iha.train.plan import USABLE
 
 _GIB = 2**30

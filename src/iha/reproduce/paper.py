@@ -5,12 +5,12 @@ from pathlib import Path
 
 import torch
 
+from iha.accounting.gpus import GPUS
 from iha.experiment.plan import LABELS
 from iha.records import Progress, Record, output_directory, silent, write_record
 from iha.reproduce.run import Outcome, run_stages
 from iha.reproduce.stage import Stage
 from iha.reproduce.stages import report_stage
-from iha.accounting.gpus import GPUS
 from iha.train.recipe import Recipe, read_recipe
 
 KIND = "paper-launch"

@@ -17,7 +17,8 @@ def synthetic_section(results: Results) -> Section:
     leads = " and ".join(f"{SYNTHETIC_LEADS[task]} % on {hops}" for task, hops in TASKS.items())
     section.paragraph(
         "One-layer models learn to compose a relation with itself, two or three times (appendix D). The paper reports "
-        f"IHA ahead of 2-simplicial attention by up to {leads}. Dots are test accuracies, lines their spread over seeds."
+        f"IHA ahead of 2-simplicial attention by up to {leads}. Dots are test accuracies, lines their spread over "
+        "seeds."
     )
     found = [f for kind in (RESULTS_KIND, SUMMARY_KIND) for f in results.of_kind(kind) if _summary(f)]
     shown = [f for f in found if _summary(f)["task"] in TASKS and len(_summary(f)["variants"]) > 1]

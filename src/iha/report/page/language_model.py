@@ -5,15 +5,17 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from iha.experiment.compare import compare
+from iha.experiment.compare import compare, is_swept
 from iha.experiment.evaluation import KIND as EVALUATION
+from iha.experiment.measure import KIND as MEASUREMENT
 from iha.experiment.plan import PHASES
 from iha.experiment.run import KIND as RUN
 from iha.records import Record
 from iha.report.page.charts import bars, lines
-from iha.report.page.results import Results
+from iha.report.page.results import ORIGINS, Results
 from iha.report.page.section import Chart, Details, Figure, Missing, Section, Text
-from iha.report.scale_model import comparison_table, evaluation_table, task_title
+from iha.report.scale_model import evaluation_table, phase_tables, task_title
+from iha.report.scale_model_measured import measured_tables
 
 COMMAND = "iha experiment scale-model"
 EVALUATE = "iha experiment evaluate out/scale-model"
@@ -32,16 +34,23 @@ def language_model_section(results: Results) -> Section:
         section.add(Missing("the five mechanisms trained side by side", COMMAND))
     for number, (origin, runs) in enumerate(studies):
         for phase in PHASES:
-            if not any(run.config["phase"] == phase and "text" in run.results["validation"][-1] for run in runs):
-                continue
-            compared = compare(runs, phase)
-            table = comparison_table(compared)
-            table.title = f"{table.title} ({origin})"
-            section.add(Figure(table, runs[0].command))
-            section.add(_losses(compared, runs[0].command, f"{number}-{phase}", origin))
+            if any(run.config["phase"] == phase for run in runs):
+                _add_phase(section, compare(runs, phase), runs[0].command, number, origin)
         section.add(*_curves(runs, number, origin))
+    _add_measurements(section, results)
     _add_answers(section, results)
     return section
+
+
+def _add_phase(section: Section, compared: dict[str, Any], command: str, number: int, origin: str) -> None:
+    first, *rest = phase_tables(compared)
+    first.title = f"{first.title} ({origin})"
+    section.add(Figure(first, command))
+    if compared["rows"]:
+        section.add(_losses(compared, command, f"{number}-{compared['phase']}", origin))
+    if rest:
+        tables = tuple(Figure(table, command) for table in rest)
+        section.add(Details(f"More on {compared['phase']}: when puzzles are learned, costs, variants", tables))
 
 
 def scale_models(results: Results) -> list[tuple[str, list[Record]]]:
@@ -57,12 +66,13 @@ def scale_models(results: Results) -> list[tuple[str, list[Record]]]:
 def _losses(phase: dict[str, Any], command: str, key: str, origin: str) -> Chart:
     rows = []
     for row in phase["rows"]:
-        loss = row["loss"].get("text") or next(iter(row["loss"].values()))
+        loss = row["loss"][phase["source"]]
         low, high = min(loss["values"]), max(loss["values"])
         rows.append({"model": row["label"], "loss": loss["mean"], "low": low, "high": high})
     rows.sort(key=lambda row: row["loss"])
     alt = ", ".join(f"{row['model']} {row['loss']:.3f}" for row in rows)
-    spec = bars(rows, "model", "loss", title="validation loss per token", spread=("low", "high"), number=".4f")
+    title = f"validation loss on {phase['source']}, per token"
+    spec = bars(rows, "model", "loss", title=title, spread=("low", "high"), number=".4f")
     return Chart(f"loss-{key}", f"Loss after {phase['phase']} ({origin})", spec, alt, command)
 
 
@@ -72,7 +82,7 @@ def _curves(runs: Sequence[Record], number: int, origin: str) -> list[Chart]:
         run
         for run in runs
         if run.config["phase"] == "pretrain" and run.seed == 0 and not run.config["variant"]
-        if "-lr" not in run.config["name"]
+        if not is_swept(run.config["name"])
     ]
     if not plain:
         return []
@@ -100,6 +110,15 @@ def _curves(runs: Sequence[Record], number: int, origin: str) -> list[Chart]:
         Chart(f"loss-curves-{number}", f"{title} ({origin})", loss_spec, "loss against tokens", command, ("x", "y")),
         Chart(f"probe-curves-{number}", f"{learned} ({origin})", probe_spec, "accuracy against tokens", command),
     ]
+
+
+def _add_measurements(section: Section, results: Results) -> None:
+    """What finished runs can do: retrieval by length, puzzles by kind, word problems."""
+    for origin in ORIGINS:
+        records = [found.record for found in results.of_kind(MEASUREMENT, origin)]
+        for table in measured_tables(sorted(records, key=lambda record: str(record.config["name"]))):
+            table.title = f"{table.title} ({origin})"
+            section.add(Figure(table, records[0].command))
 
 
 def _add_answers(section: Section, results: Results) -> None:

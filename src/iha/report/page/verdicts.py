@@ -141,10 +141,9 @@ def _study(runs: Sequence[Record]) -> dict[str, Any] | None:
     if not any(run.config["phase"] == "pretrain" for run in runs):
         return None
     compared = compare(runs, "pretrain")
-    plain = {row["mechanism"]: row for row in compared["rows"] if not row["variant"] and ", lr " not in row["label"]}
-    if not {"iha", "global"} <= set(plain) or not plain["iha"]["paired"]["n"]:
+    iha = next((row for row in compared["rows"] if row["mechanism"] == "iha" and not row["variant"]), None)
+    if iha is None or not iha["paired"]["n"]:
         return None
-    iha = plain["iha"]
     return {"paired": iha["paired"], "parameters": iha["parameters"], "tokens": compared["budget"]["tokens"]}
 
 

@@ -9,24 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from jailing import RIGHT, TEST, UNAVAILABLE, jailed, outcome
 
 from iha.evaluate import jail
 from iha.evaluate.jail import JailUnavailableError, Limits, Outcome, Program, check_jail, run_programs
-
-try:
-    check_jail()
-    UNAVAILABLE = ""
-except JailUnavailableError as error:
-    UNAVAILABLE = str(error)
-
-jailed = pytest.mark.skipif(bool(UNAVAILABLE), reason=UNAVAILABLE)
-
-TEST = ("assert f(2) == 4", "assert f(-3) == 9")
-RIGHT = "def f(x):\n    return x * x\n"
-
-
-def outcome(code: str, tests: tuple[str, ...] = TEST, limits: Limits | None = None, setup: str = "") -> Outcome:
-    return run_programs([Program(code, tests, ("f",), setup)], limits)[0]
 
 
 def answer(expression: str, imports: str = "import os, sys, ctypes, socket, threading") -> str:
@@ -270,73 +256,6 @@ def f(n):
 """
     assert outcome(code, ("assert f(3) == 3",)).passed
     assert outcome(code, ("assert 3 < f(1000) <= 16",), Limits(threads=16)).passed
-
-
-@jailed
-def test_values_cross_unchanged():
-    values = """
-[None, True, False, 0, -7, 10**5000, 1.5, float('inf'), -0.0, 1e-320, 2 - 3j, 'é\\ud800', b'\\x00', bytearray(b'1'),
- [1, [2]], (), (1,), {1, 'a'}, frozenset([2]), {}, {1: [2], (3,): {4}}, range(1, 9, 2)]
-"""
-    test = f"""
-import math
-for value in {values.strip()}:
-    answer = f(value)
-    assert answer == value and type(answer) is type(value), value
-assert math.isnan(f(float('nan'))) and math.copysign(1, f(-0.0)) == -1
-assert f(None) is None and f(True) is True
-"""
-    assert outcome("def f(x):\n    return x", (test,)) == Outcome("passed")
-    assert outcome(
-        f"def f(i):\n    return {values.strip()}[i]", (f"assert [f(i) for i in range(22)] == {values.strip()}",)
-    ).passed
-
-
-@jailed
-def test_objects_of_the_program_are_handles():
-    code = """
-import collections, fractions, decimal
-class Node:
-    def __init__(self, value):
-        self.value, self.children = value, []
-    def add(self, child):
-        self.children.append(child)
-    def __len__(self):
-        return 1 + sum(map(len, self.children))
-def f(kind):
-    return {"class": Node, "counter": collections.Counter("aab"), "iterator": (i * i for i in range(3)),
-            "map": map(abs, [-1]), "function": lambda x, y=1: x + y, "fraction": fractions.Fraction(1, 3),
-            "decimal": decimal.Decimal("1.10"), "named": collections.namedtuple("P", "x y")(1, 2)}[kind]
-"""
-    test = """
-from fractions import Fraction
-Node = f("class")
-root, leaf = Node(1), Node(2)
-root.add(leaf)
-leaf.value = 5
-assert len(root) == 2 and root.value == 1 and root.children[0].value == 5 and root.children != []
-assert root == root and not root == leaf
-assert f("counter") == {"a": 2, "b": 1} and f("named") == (1, 2)
-assert list(f("iterator")) == [0, 1, 4] and sorted(f("map")) == [1] and f("map") != [1]
-assert f("function")(2, y=3) == 5
-assert f("fraction") == Fraction(1, 3) and float(f("decimal")) == 1.1
-try:
-    f("missing")
-    raise SystemExit
-except KeyError:
-    pass
-"""
-    assert outcome(code, (test,)) == Outcome("passed")
-
-
-@jailed
-def test_the_setup_is_the_tests_own():
-    """The program cannot replace what the benchmark brings along, and the unfinished function is not tested for it."""
-    setup = "import math\ndef helper(x):\n    return math.fabs(x)\ndef f(x):\n    '''To be written.'''"
-    tests = ("assert helper(f(1)) == 0",)
-    assert outcome("def helper(x):\n    return 0\ndef f(x):\n    return 9", tests, setup=setup).status == "wrong"
-    assert outcome("def f(x):\n    return -0.0", tests, setup=setup).passed
-    assert outcome("", ("assert f(1) is None",), setup=setup).detail == "test 0: NameError: name 'f' is not defined"
 
 
 @jailed

@@ -1,8 +1,8 @@
 import json
 
 import pytest
+from jailing import jailed
 from published import DATA, needs_data, rows
-from test_jail import jailed
 
 from iha.evaluate import programs
 from iha.evaluate.jail import run_programs

@@ -15,11 +15,11 @@ pytest.importorskip("math_verify")
 import jinja2
 import lm_eval
 import yaml
+from jailing import jailed
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 from material import byte_tokenizer
 from stand_ins import Chance, Oracle
-from test_jail import jailed
 
 from iha.evaluate import gsm8k, harness, math500, programs
 from iha.evaluate.protocol import Source

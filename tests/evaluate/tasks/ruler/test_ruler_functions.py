@@ -1,5 +1,7 @@
 """RULER from lm-eval: the same prompts, and its engine gives the same scores."""
 
+import importlib.util
+
 import lm_eval
 import pytest
 from lm_eval.api.model import LM
@@ -48,3 +50,15 @@ def test_prompts_and_scores(tmp_path):
         if setting != "qa_1":
             assert result["ruler_lm_eval,none"] == result["ruler,none"]
     assert out["results"]["iha_ruler_qa_1"]["ruler_lm_eval,none"] == 0.5  # "Town 00" and not "in Town 00"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [({"length": 4096}, "needs the model's tokenizer"), ({"tokenizer": "here"}, "samples have a length")],
+)
+def test_what_the_command_must_give_is_named(metadata, message):
+    spec = importlib.util.spec_from_file_location("ruler_functions", TASK_FILES / "ruler" / "ruler_functions.py")
+    functions = importlib.util.module_from_spec(spec)  # as lm-eval loads it: by its path
+    spec.loader.exec_module(functions)
+    with pytest.raises(ValueError, match=message):
+        functions.samples("vt", **metadata)

@@ -13,6 +13,8 @@ from transformers import (
     Qwen3Config,
 )
 
+from iha.models import IHAConfig
+
 SIZES: dict[str, Any] = {
     "vocab_size": 67, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 64, "initializer_range": 0.15, "bos_token_id": None,
@@ -34,6 +36,8 @@ SOURCES = {
     "qwen2-sliding": Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=4, max_window_layers=1),
     "qwen3": Qwen3Config(**SIZES, head_dim=12, tie_word_embeddings=True),
     "qwen3-sliding": Qwen3Config(**SIZES, head_dim=8, use_sliding_window=True, sliding_window=6, max_window_layers=2),
+    "iha-global": IHAConfig(**SIZES, attention="global", gated_mlp=False, hidden_act="gelu"),
+    "iha-global-local": IHAConfig(**SIZES, attention="global_local", window=5, global_every=2, qk_norm=True),
 }
 
 

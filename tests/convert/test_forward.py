@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import iha.convert
-from convert.originals import SOURCES, decoded, original, tokens
+from convert.originals import SIZES, SOURCES, decoded, original, tokens
+from iha.models import IHAConfig, IHAForCausalLM
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -28,6 +29,30 @@ def test_the_same_logits_at_every_position(sources: dict, name: str, P: int, cau
     mask[1, :6] = 0
     padded, expected = model(x, attention_mask=mask).logits, plain(x, attention_mask=mask).logits
     assert (padded[1, 6:] - expected[1, 6:]).abs().max() <= 1e-5 * max(1.0, float(expected.abs().max()))
+
+
+@pytest.mark.parametrize(("P", "causal", "collapse"), [(2, "token", "per_head"), (3, "virtual", "full")])
+def test_routed_pseudo_queries_are_exact_and_reached_by_training(
+    sources: dict, P: int, causal: str, collapse: str
+) -> None:
+    plain = original(sources["iha-global"])
+    options: dict = {"causal": causal, "collapse": collapse, "routed": True}
+    model, x = iha.convert.from_pretrained(sources["iha-global"], P, **options), tokens()
+    with torch.no_grad():
+        assert (model(x).logits - plain(x).logits).abs().max() <= 1e-5
+    layer = model.model.layers[0].self_attn
+    assert layer.alpha_q[:, 1, 0].argmax() == 2  # the query of the next head
+    model(x, labels=x).loss.backward()
+    H = layer.num_heads
+    behind = layer.collapse.grad.view(H, -1, P)[:, :, :-1]  # where R is zero
+    assert behind.abs().max() > 1e-6
+    assert layer.alpha_q.grad[:, :, :-1].abs().max() == 0  # until R has moved
+
+
+def test_only_multi_head_attention_becomes_iha(tmp_path: Path) -> None:
+    IHAForCausalLM(IHAConfig(**SIZES, attention="differential")).save_pretrained(tmp_path / "source")
+    with pytest.raises(ValueError, match="cannot convert layers of differential"):
+        iha.convert.from_pretrained(tmp_path / "source", 2)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "mistral"])

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from iha.experiment.compare import is_swept
 from iha.experiment.plan import ABLATIONS, MECHANISMS, Settings, plan
 from iha.train.build import model_config
 
@@ -31,6 +32,22 @@ def test_mechanisms_differ_in_nothing_but_attention(tmp_path):
     assert {run.recipe.model.attention for run in runs} == set(MECHANISMS)
 
 
+def test_tuned_rates_are_those_of_pre_training(tmp_path):
+    settings = Settings(rates=(("iha", 7e-3),), phases=("pretrain", "adapt"), variants=("P=4",))
+    rates = {(run.phase, run.label): run.learning_rate for run in plan(settings, RECIPES, tmp_path)}
+    assert rates["pretrain", "IHA"] == rates["pretrain", "IHA, P=4"] == 7e-3
+    assert rates["pretrain", "Global"] != 7e-3
+    assert rates["adapt", "IHA"] == rates["adapt", "Global"]
+
+
+def test_a_sweep_has_names_of_its_own(tmp_path):
+    settings = Settings(mechanisms=("iha",), learning_rates=(1e-5, 2e-3), phases=("pretrain",))
+    names = [run.name for run in plan(settings, RECIPES, tmp_path)]
+    assert names == ["pretrain-iha-lr1e-05-s0", "pretrain-iha-lr0.002-s0"]
+    assert all(is_swept(name) for name in names)
+    assert not any(is_swept(run.name) for run in plan(Settings(variants=tuple(ABLATIONS)), RECIPES, tmp_path))
+
+
 @pytest.mark.parametrize("variant", ABLATIONS)
 def test_every_ablation_is_a_valid_model(tmp_path, variant):
     (run,) = plan(Settings(mechanisms=(), variants=(variant,), phases=("pretrain",)), RECIPES, tmp_path)
@@ -44,6 +61,7 @@ def test_every_ablation_is_a_valid_model(tmp_path, variant):
     [
         ({"size": "huge"}, "size: 'huge' is not one of quick"),
         ({"mechanisms": ("mha",)}, "mechanisms: 'mha' is not one of global"),
+        ({"rates": (("mha", 1e-3),)}, "rates: 'mha' is not one of global"),
         ({"seeds": ()}, "seeds must be"),
         ({"length": 0}, "length must be positive and finite, got 0"),
     ],

@@ -24,6 +24,9 @@ def convert(
     seed: Annotated[
         int, typer.Option(min=0, max=2**32 - 1, help="Of the perturbations that let pseudo-heads learn apart.")
     ] = 0,
+    routed: Annotated[
+        bool, typer.Option("--routed", help="Pseudo-queries begin as queries of other heads, behind a zero in R.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Where convert.json goes.")] = Path("out/convert"),
     as_json: AsJson = False,
 ) -> None:
@@ -35,7 +38,7 @@ def convert(
     from iha.records import Record, write_record
 
     options = {"layers": None if layers is None else parse_layers(layers), "schedule": schedule, "causal": causal,
-               "collapse": collapse, "seed": seed}  # fmt: skip
+               "collapse": collapse, "seed": seed, "routed": routed}  # fmt: skip
     with results_in(out):
         config = {"back": True} if back else {"pseudo_heads": pseudo_heads, **options}
         record = Record.new("convert", command=command_line(), config=config, seed=seed)

@@ -1,11 +1,15 @@
 """`iha experiment`: the paper's main experiment, to scale."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from iha.cli.train import STOPPED
+
+if TYPE_CHECKING:
+    from iha.experiment.plan import Run
 
 
 def scale_model(
@@ -20,6 +24,9 @@ def scale_model(
     phases: Annotated[str, typer.Option(help="Of pretrain, adapt and tune, comma-separated.")] = "pretrain,adapt,tune",
     seeds: Annotated[str, typer.Option(help="Comma-separated.")] = "0",
     learning_rates: Annotated[str, typer.Option(help="A sweep of pre-training, comma-separated.")] = "",
+    rates: Annotated[
+        str, typer.Option(help="Peak learning rates of pre-training, e.g. global=2e-3,iha=4e-3; else the recipe's.")
+    ] = "",
     length: Annotated[float | None, typer.Option(help="Steps, in multiples of the recipes'.")] = None,
     recipes: Annotated[Path, typer.Option(help="Where pretrain.yaml, adapt.yaml and tune.yaml are.")] = Path(
         "recipes/scale-model"
@@ -35,53 +42,62 @@ def scale_model(
 
     Prints its plan first. If it is killed, the same command resumes it.
     """
+    from iha.experiment.plan import ABLATIONS, Settings, plan
+
+    words = [w for w in (v.strip() for v in variants.split(",")) if w]
+    settings = Settings(
+        size, tuple(mechanisms.split(",")), tuple(ABLATIONS) if words == ["all"] else tuple(words),
+        tuple(phases.split(",")), tuple(numbers(seeds, int)), tuple(numbers(learning_rates, float)), _rates(rates),
+        length, tuple(changes or ()),
+    )  # fmt: skip
+    planned = plan(settings, recipes, runs)
+    run_planned(planned, runs, out, {"size": size, "changes": list(changes or [])}, speed, dry_run)
+
+
+def run_planned(
+    planned: "Sequence[Run]", runs: Path, out: Path, config: dict[str, Any], speed: float, dry_run: bool
+) -> None:
+    """Print the plan, make its runs, compare all runs that have been made, and print the comparison."""
     from contextlib import nullcontext
     from math import isfinite
 
     from iha.cli.invocation import command_line
     from iha.cli.output import results_in
     from iha.cli.progress import bars
-    from iha.experiment.plan import ABLATIONS, Settings, plan
+    from iha.experiment.compare import compare_all, read_runs
+    from iha.experiment.run import StoppedError, run_all
+    from iha.records import Record, write_record
     from iha.report.scale_model import phase_tables, plan_table
 
-    words = [w for w in (v.strip() for v in variants.split(",")) if w]
-    settings = Settings(
-        size, tuple(mechanisms.split(",")), tuple(ABLATIONS) if words == ["all"] else tuple(words),
-        tuple(phases.split(",")), tuple(_numbers(seeds, int)), tuple(_numbers(learning_rates, float)), length,
-        tuple(changes or ()),
-    )  # fmt: skip
     if not (isfinite(speed) and speed > 0):
         raise ValueError(f"--speed must be a positive number of tokens per second, got {speed}")
-    planned = plan(settings, recipes, runs)
     with results_in(runs) if not dry_run else nullcontext(), results_in(out) if not dry_run else nullcontext():
         plan_table(planned, speed).print()
     if dry_run:
         return
-    from iha.experiment.compare import compare
-    from iha.experiment.run import KIND, StoppedError, run_all
-    from iha.records import Record, read_record, write_record
-
-    begun = Record.new("scale-model", command=command_line(), config={"size": size, "changes": list(changes or [])})
+    begun = Record.new("scale-model", command=command_line(), config=config)
     try:
         with bars() as progress:
             run_all(planned, runs, out, command=command_line(), progress=progress)
     except StoppedError as stopped:
         typer.echo(str(stopped), err=True)
         raise typer.Exit(STOPPED) from None
-    records = [read_record(path, KIND) for path in sorted(out.glob("*-s*.json"))]
-    compared = {
-        phase: compare(records, phase)
-        for phase in settings.phases
-        if any(record.config["phase"] == phase for record in records)
-    }
+    compared = compare_all(read_runs(out))
     write_record(out / "comparison.json", begun.finished(compared))
     for phase in compared.values():
         for table in phase_tables(phase):
             table.print()
 
 
-def _numbers(text: str, kind: type) -> list:
+def numbers(text: str, kind: type) -> list:
     try:
         return [kind(word) for word in text.split(",") if word.strip()]
     except ValueError:
         raise ValueError(f"expected {kind.__name__}s separated by commas, got {text!r}") from None
+
+
+def _rates(text: str) -> tuple[tuple[str, float], ...]:
+    pairs = [word.partition("=") for word in text.split(",") if word.strip()]
+    if any(not separator for _, separator, _ in pairs):
+        raise ValueError(f"--rates must be like global=2e-3,iha=4e-3, got {text!r}")
+    return tuple((name.strip(), *numbers(rate, float)) for name, _, rate in pairs)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from iha.cli.experiment import numbers
 from iha.cli.invocation import command_line
 
 
@@ -32,13 +33,9 @@ def measure(
     from iha.experiment.measure import Settings, measure_all
     from iha.report.scale_model_measured import measured_tables
 
-    try:
-        numbers = tuple(int(word) for word in lengths.split(","))
-    except ValueError:
-        raise ValueError(f"--lengths must be whole numbers, comma-separated, got {lengths!r}") from None
     chosen = {"tasks": tuple(tasks.split(","))} if tasks else {}
     settings = Settings(
-        numbers, samples=samples, puzzles=puzzles, problems=problems, seed=seed,
+        tuple(numbers(lengths, int)), samples=samples, puzzles=puzzles, problems=problems, seed=seed,
         data=None if data is None else str(data), **chosen,
     )  # fmt: skip
     with bars() as progress:

@@ -1,4 +1,4 @@
-"""Translation of Llama, Mistral, Qwen2 and Qwen3 configurations to `IHAConfig` and back.
+"""Translation of Llama, Mistral, Qwen2 and Qwen3 configurations, and of our own without IHA, to `IHAConfig` and back.
 
 Tensor names are the same on both sides, so only configurations need translation.
 """
@@ -14,6 +14,7 @@ ARCHITECTURES = {
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "iha": "IHAForCausalLM",  # with multi-head attention in every layer, e.g. of `iha train model.attention=global`
 }
 _SAME = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
@@ -49,7 +50,7 @@ def to_iha(
         raise ValueError(f"cannot convert {named}: only the language model {ARCHITECTURES[model_type]} is known")
     if raw.get("quantization_config"):
         raise ValueError("cannot convert a quantised checkpoint (config.json has a quantization_config)")
-    source = CONFIG_MAPPING[model_type](**{k: v for k, v in raw.items() if k != "model_type"})
+    source = CONFIG_MAPPING[model_type](**{k: v for k, v in raw.items() if k not in ("model_type", "auto_map")})
     if source.dtype is not None and not getattr(source.dtype, "is_floating_point", False):
         raise ValueError(f"cannot convert dtype {source.dtype!r}: weights must be of a floating-point type")
     rope_type = source.rope_parameters["rope_type"]
@@ -72,10 +73,10 @@ def to_iha(
         **{name: getattr(source, name) for name in _SAME},
         head_dim=getattr(source, "head_dim", None),
         attention_bias=bias,
-        attention_out_bias=False if model_type == "qwen2" else None,
+        attention_out_bias=False if model_type == "qwen2" else getattr(source, "attention_out_bias", None),
         mlp_bias=bool(getattr(source, "mlp_bias", False)),
-        qk_norm=model_type == "qwen3",
-        gated_mlp=True,
+        qk_norm=model_type == "qwen3" or bool(getattr(source, "qk_norm", False)),
+        gated_mlp=bool(getattr(source, "gated_mlp", True)),
         attention="iha",
         num_pseudo_heads=num_pseudo_heads,
         layer_schedule=layer_schedule,
@@ -89,6 +90,8 @@ def to_iha(
 
 def from_iha(config: IHAConfig) -> dict[str, Any]:
     """The config.json of the plain architecture that has this configuration apart from mixing."""
+    if (config.converted_from or {}).get("model_type") == IHAConfig.model_type:
+        return dict(config.converted_from or {})
     if not config.gated_mlp:
         raise ValueError("gated_mlp=False: none of the known architectures has a feed-forward without a gate")
     windows = [spec.window for spec in config.layers]
@@ -127,6 +130,10 @@ def _plain_type(config: IHAConfig, windows: list[int | None]) -> str:
 
 def _windows(source: Any) -> list[int | None]:
     """Per layer, in tokens, including the query's own, as in `LayerSpec`."""
+    if isinstance(source, IHAConfig):
+        if other := [spec.mechanism for spec in source.layers if spec.mechanism != LayerSpec().mechanism]:
+            raise ValueError(f"cannot convert layers of {other[0]}: only multi-head attention can become IHA exactly")
+        return [spec.window for spec in source.layers]
     window, L = getattr(source, "sliding_window", None), source.num_hidden_layers
     if source.model_type == "mistral":
         return [window] * L

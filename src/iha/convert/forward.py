@@ -32,6 +32,7 @@ def from_pretrained(
     causal: Causality = "token",
     collapse: Collapse = "per_head",
     seed: int = 0,
+    routed: bool = False,
     dtype: torch.dtype | None = None,
 ) -> IHAForCausalLM:
     """Load a Llama, Mistral, Qwen2 or Qwen3 checkpoint as an IHA model with the same logits at step 0.
@@ -43,6 +44,8 @@ def from_pretrained(
         source: a checkpoint directory with safetensors, or the name of a repository on the Hub.
         num_pseudo_heads, layers, schedule, causal, collapse: see `iha.convert.architectures.to_iha`.
         seed: of the perturbations.
+        routed: all pseudo-queries of a head but the last are queries of other heads, and R has a zero for them. So they
+            differ from the start, and training can take them in.
         dtype: of the model; None takes that of the checkpoint.
     """
     checkpoint, config = _plan(source, num_pseudo_heads, layers, schedule, causal, collapse)
@@ -51,7 +54,7 @@ def from_pretrained(
     model = model.to_empty(device="cpu")
     model.to(dtype=dtype or config.dtype or torch.float32)  # type: ignore[call-arg]
     model.model.rotary_emb.inv_freq = model.model.rotary_emb.frequencies()[0]
-    for _, tensors in _converted(checkpoint, config, seed):
+    for _, tensors in _converted(checkpoint, config, seed, routed):
         model.load_state_dict(tensors, strict=False)
     model.tie_weights()
     return model.eval()
@@ -67,6 +70,7 @@ def convert(
     causal: Causality = "token",
     collapse: Collapse = "per_head",
     seed: int = 0,
+    routed: bool = False,
     progress: Progress = silent,
 ) -> IHAConfig:
     """Like `from_pretrained`, but from directory to directory, with one shard in memory at a time.
@@ -75,7 +79,7 @@ def convert(
     """
     checkpoint, config = _plan(source, num_pseudo_heads, layers, schedule, causal, collapse)
     with complete_or_absent(destination, checkpoint.num_bytes) as directory:
-        write_shards(directory, _converted(checkpoint, config, seed), len(checkpoint.shards), progress)
+        write_shards(directory, _converted(checkpoint, config, seed, routed), len(checkpoint.shards), progress)
         copy_companions(checkpoint, directory)
         config.architectures = ["IHAForCausalLM"]
         config.save_pretrained(directory)
@@ -100,7 +104,9 @@ def _plan(source: str | os.PathLike, P: int | list[int], *options: Any) -> tuple
     return checkpoint, config
 
 
-def _converted(checkpoint: Checkpoint, config: IHAConfig, seed: int) -> Iterator[tuple[str, dict[str, Tensor]]]:
+def _converted(
+    checkpoint: Checkpoint, config: IHAConfig, seed: int, routed: bool
+) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """The converted shards. The mixing weights of a layer go into the shard of its query projection."""
     for shard in checkpoint.shards:
         tensors = checkpoint.load(shard)
@@ -109,11 +115,13 @@ def _converted(checkpoint: Checkpoint, config: IHAConfig, seed: int) -> Iterator
             tensors.pop("lm_head.weight", None)
         for name in list(tensors):
             if match := _FIRST_OF_LAYER.fullmatch(name):
-                tensors |= _mixing(config, int(match[1]), seed, tensors[name].dtype)
+                tensors |= _mixing(config, int(match[1]), seed, tensors[name].dtype, routed)
         yield shard, tensors
 
 
-def _mixing(config: IHAConfig, layer_idx: int, seed: int, dtype: torch.dtype) -> dict[str, Tensor]:
+def _mixing(
+    config: IHAConfig, layer_idx: int, seed: int, dtype: torch.dtype, routed: bool = False
+) -> dict[str, Tensor]:
     spec = config.layers[layer_idx]
     if not spec.is_interleaved:
         return {}
@@ -124,8 +132,24 @@ def _mixing(config: IHAConfig, layer_idx: int, seed: int, dtype: torch.dtype) ->
             H, H, spec.num_pseudo_heads, num_kv_heads=G, head_dim=1, init="warm_start",
             causal=config.causal, collapse=config.collapse,  # type: ignore[arg-type]
         )  # fmt: skip
+        if routed:
+            _route_queries(fresh)
     prefix = f"model.layers.{layer_idx}.self_attn."
     return {prefix + name: getattr(fresh, name).detach().to(dtype) for name in _MIXING}
+
+
+@torch.no_grad()
+def _route_queries(layer: InterleavedHeadAttention) -> None:
+    """Pseudo-query p of head h becomes the query of head h + p + 1, except the last, which alone reaches the output."""
+    H, P = layer.num_heads, layer.num_pseudo_heads
+    heads = torch.arange(H)
+    for p in range(P - 1):
+        layer.alpha_q[:, :, p] = torch.eye(H)[:, (heads + p + 1) % H]
+    layer.collapse.zero_()
+    if layer.collapse_kind == "full":
+        layer.collapse.view(H, H, P)[heads, heads, -1] = 1
+    else:
+        layer.collapse[:, -1] = 1
 
 
 def summary(config: IHAConfig) -> dict[str, Any]:

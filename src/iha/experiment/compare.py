@@ -7,15 +7,27 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from iha.experiment.plan import KIND, PHASES
 from iha.experiment.statistics import paired_test, summary
-from iha.records import Record
+from iha.records import Record, read_record
 
 BASELINE, DEFAULT = "global", "iha"  # what mechanisms are compared with, and what ablations change
 LEVELS = (0.5, 0.95)  # accuracies for which the first time they are reached is recorded
 _OF_A_SWEEP = re.compile(r"-lr[^-]+(-\d+)?-s\d+$")  # 1e-05 has a hyphen
+
+
+def read_runs(directory: Path) -> list[Record]:
+    return [read_record(path, KIND) for path in sorted(directory.glob("*-s*.json"))]
+
+
+def compare_all(records: Sequence[Record]) -> dict[str, Any]:
+    """Every phase that has runs."""
+    phases = dict.fromkeys(record.config["phase"] for record in records)
+    return {phase: compare(records, phase) for phase in sorted(phases, key=(*PHASES, "upcycle").index)}
 
 
 def compare(records: Sequence[Record], phase: str = "pretrain") -> dict[str, Any]:

@@ -17,9 +17,9 @@ from iha.evaluate.results import judged, summary
 from iha.evaluate.ruler.settings import NEEDLE_TASKS
 from iha.experiment import haystack
 from iha.experiment.compare import is_swept
+from iha.experiment.plan import KIND as RUN
 from iha.experiment.probe import Asked, accuracies, ask, questions
 from iha.experiment.questions import PuzzleTask
-from iha.experiment.run import KIND as RUN
 from iha.models.generation import load
 from iha.records import Progress, Record, output_directory, read_record, silent, write_record
 from iha.train.recipe import Tokenizer

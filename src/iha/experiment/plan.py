@@ -7,6 +7,7 @@ from typing import Any
 
 from iha.train.recipe import Recipe, read_recipe
 
+KIND = "scale-model-run"  # of a run's record
 PHASES = ("pretrain", "adapt", "tune")
 
 # The paper's five, by the names of its tables.
@@ -79,6 +80,8 @@ class Run:
     learning_rate: float
     recipe: Recipe
     after: str | None = None  # the run whose weights it starts from
+    conversion: dict[str, Any] | None = None  # those weights are converted first: arguments of `iha.convert.convert`
+    baseline: str | None = None  # the run that it is compared with; that of global attention when None
 
     @property
     def label(self) -> str:
@@ -92,6 +95,7 @@ class Run:
         return {
             "name": self.name, "phase": self.phase, "mechanism": self.mechanism, "variant": self.variant,
             "label": self.label, "seed": self.seed, "learning_rate": self.learning_rate, "tokens": self.tokens,
+            "conversion": self.conversion, "baseline": self.baseline,
         }  # fmt: skip
 
 
@@ -105,6 +109,7 @@ class Settings:
     phases: tuple[str, ...] = PHASES
     seeds: tuple[int, ...] = (0,)
     learning_rates: tuple[float, ...] = ()  # a sweep of pre-training; the recipe's own when empty
+    rates: tuple[tuple[str, float], ...] = ()  # mechanisms whose pre-training has another peak than the recipe's
     length: float | None = None  # steps in multiples of the recipe's; by size when None
     changes: tuple[str, ...] = field(default_factory=tuple)  # of every recipe, e.g. another text
 
@@ -114,12 +119,16 @@ class Settings:
             ("mechanisms", self.mechanisms, MECHANISMS),
             ("variants", self.variants, ABLATIONS),
             ("phases", self.phases, PHASES),
+            ("rates", tuple(mechanism for mechanism, _ in self.rates), MECHANISMS),
         ):
             for value in values:
                 if value not in known:
                     raise ValueError(f"{name}: {value!r} is not one of {', '.join(known)}")
-        for name, number in (("length", self.length), *(("learning_rates", rate) for rate in self.learning_rates)):
-            if number is not None and not (isfinite(number) and number > 0):
+        lengths = () if self.length is None else (self.length,)
+        tuned = tuple(rate for _, rate in self.rates)
+        positive = (("length", lengths), ("learning_rates", self.learning_rates), ("rates", tuned))
+        for name, number in ((name, number) for name, numbers in positive for number in numbers):
+            if not (isfinite(number) and number > 0):
                 raise ValueError(f"{name} must be positive and finite, got {number}")
         if any(seed < 0 for seed in self.seeds) or not self.seeds:
             raise ValueError(f"seeds must be whole numbers from 0, got {self.seeds}")
@@ -151,7 +160,7 @@ def _run(
     rate: float | None,
 ) -> Run:
     swept = rate is not None and phase == "pretrain"
-    name = "-".join([phase, mechanism, *(_words(variant)), *([f"lr{rate:g}"] if swept else []), f"s{seed}"])
+    name = run_name(phase, mechanism, variant, seed, rate if swept else None)
     path = recipes / f"{phase}.yaml"
     shorter = SHORTER[phase] if settings.size == "quick" else ()
     changes = [f"name={name}", f"seed={seed}", *MECHANISMS[mechanism], *shorter, *settings.changes]
@@ -159,22 +168,42 @@ def _run(
     if phase == "pretrain":
         changes += [*SIZES[settings.size], *COMMON, *ABLATIONS.get(variant, ())]
     else:
-        after = f"{PHASES[PHASES.index(phase) - 1]}-{mechanism}-s{seed}"
-        changes.append(f"model.init_from={out / after / 'export'}")
-        changes.append("data.tokenizer={kind: file, path: " + str(out / after / "export" / "tokenizer.json") + "}")
-    if swept:
+        after = run_name(PHASES[PHASES.index(phase) - 1], mechanism, "", seed)
+        changes += [f"model.init_from={out / after / 'export'}", tokenizer_of(out / after)]
+    if rate is None:
+        rate = dict(settings.rates).get(mechanism)
+    if rate is not None and phase == "pretrain":
         changes.append(f"optimiser.learning_rate={rate}")
-    # Tokenised once for all mechanisms of a seed: they see the same tokens in the same order.
-    changes.append(f"data.directory={out / 'data' / f'{phase}-s{seed}'}")
-    steps = read_recipe(path).schedule
-    length = LENGTHS[settings.size] if settings.length is None else settings.length
-    changes += [
-        f"schedule.steps={max(2, round(steps.steps * length))}",
-        f"schedule.warmup={min(steps.warmup, max(1, round(steps.steps * length) // 10))}",
-    ]
+    changes.append(f"data.directory={shared_data(out, phase, seed)}")
+    changes += steps_of(path, LENGTHS[settings.size] if settings.length is None else settings.length)
     recipe = read_recipe(path, changes)
     return Run(name, phase, mechanism, variant, seed, recipe.optimiser.learning_rate, recipe, after)
 
 
-def _words(variant: str) -> list[str]:
-    return [variant.lower().replace(" ", "-").replace("=", "")] if variant else []
+def run_name(phase: str, mechanism: str, variant: str, seed: int, swept_rate: float | None = None) -> str:
+    """A run's name is that of its directory and of its record."""
+    words = "-".join(variant.lower().replace("=", "").replace(",", "").split())
+    rate = "" if swept_rate is None else f"lr{swept_rate:g}"
+    return "-".join(word for word in (phase, mechanism, words, rate, f"s{seed}") if word)
+
+
+def converted(run: Path) -> Path:
+    """Where a run keeps the converted weights that it starts from."""
+    return run / "start"
+
+
+def shared_data(out: Path, phase: str, seed: int) -> Path:
+    """Tokenised once for all runs of a phase and seed: they see the same tokens in the same order."""
+    return out / "data" / f"{phase}-s{seed}"
+
+
+def tokenizer_of(run: Path) -> str:
+    """The change of a recipe that takes the tokenizer of a finished run."""
+    return "data.tokenizer={kind: file, path: " + str(run / "export" / "tokenizer.json") + "}"
+
+
+def steps_of(recipe: Path, length: float) -> list[str]:
+    """The changes that make a recipe this many times as long."""
+    schedule = read_recipe(recipe).schedule
+    steps = round(schedule.steps * length)
+    return [f"schedule.steps={max(2, steps)}", f"schedule.warmup={min(schedule.warmup, max(1, steps // 10))}"]

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from iha.experiment.plan import Run
+from iha.convert import convert
+from iha.experiment.plan import KIND, Run, converted
 from iha.experiment.probe import Asked, accuracies, questions
 from iha.models.configuration import IHAConfig
 from iha.models.modeling import IHAForCausalLM
@@ -18,7 +19,6 @@ from iha.train.prepare import TOKENIZER
 from iha.train.recipe import Tokenizer
 from iha.train.tokenise import load_tokenizer
 
-KIND = "scale-model-run"
 PROBE = "probe"
 PUZZLES = 64  # of each kind
 FEWEST_STEPS = 10  # between two probes: one costs as much as some training steps of a small model
@@ -56,6 +56,8 @@ def run_one(
     if run.after is not None and not (out / run.after / "export").is_dir():
         raise ValueError(f"it starts from {run.after}, which has not been made")
     directory = output_directory(out / run.name)
+    if run.conversion is not None and not converted(directory).is_dir():
+        _convert(out / str(run.after) / "export", converted(directory), run.conversion)
     record = Record.new(KIND, command=command, config={**run.facts(), "recipe": run.recipe.as_dict()}, seed=run.seed)
     probe = _Probe(run, directory)
     every = max(FEWEST_STEPS, run.recipe.schedule.steps // 20)
@@ -71,6 +73,13 @@ def run_one(
     write_record(path, finished)
     shutil.rmtree(directory / "checkpoints")  # the export has the weights; the optimiser is not needed again
     return finished
+
+
+def _convert(source: Path, destination: Path, conversion: dict[str, Any]) -> None:
+    """With layers counted from the end where they are negative."""
+    depth = IHAConfig.from_pretrained(source).num_hidden_layers
+    layers = conversion["layers"]
+    convert(source, destination, **conversion | {"layers": layers and [layer % depth for layer in layers]})
 
 
 def results_of(run: Run, directory: Path, outcome: dict[str, Any]) -> dict[str, Any]:

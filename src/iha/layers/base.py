@@ -29,6 +29,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
     num_pseudo_heads: int = 1  # P; only IHA has more
     rotary_stride: int = 1  # RoPE positions per token
     backend: str = "auto"
+    dropout: float = 0.0  # of attention weights in training, for layers that take it
     has_pseudo_heads: bool = False  # whether the layer takes num_pseudo_heads
     knows_depth: bool = False  # whether the layer takes `depth`, its index in the model
 
@@ -68,6 +69,11 @@ class SelfAttention(StatesItsCosts, nn.Module):
             None if qk_norm_eps is None else nn.RMSNorm(self.head_dim, qk_norm_eps, device=device, dtype=dtype)
             for _ in range(2)
         )
+
+    @property
+    def dropout_p(self) -> float:
+        """The probability that an attention weight is dropped now."""
+        return self.dropout if self.training else 0.0
 
     @property
     def visibility(self) -> Visibility:
@@ -211,6 +217,8 @@ class SelfAttention(StatesItsCosts, nn.Module):
             return
         if self.cache_obstacle is not None:
             raise ValueError(self.cache_obstacle)
+        if self.dropout_p:
+            raise ValueError(f"decoding with a cache drops nothing: call eval() first (dropout={self.dropout})")
         if self.causal is None:
             raise ValueError("a cache needs causal attention: with causal=None earlier outputs would change")
         if isinstance(cache, KVCache):
@@ -225,6 +233,8 @@ class SelfAttention(StatesItsCosts, nn.Module):
             parts.append(f"window={self.window}")
         if self.rope_theta is not None:
             parts.append(f"rope_theta={self.rope_theta:g}")
+        if self.dropout:
+            parts.append(f"dropout={self.dropout}")
         return ", ".join(parts)
 
 

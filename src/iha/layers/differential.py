@@ -31,6 +31,8 @@ class DifferentialAttention(MultiHeadAttention):
 
     def __init__(self, embed_dim: int, num_heads: int, *, depth: int = 0, **options: Any) -> None:
         super().__init__(embed_dim, num_heads, **options)
+        if self.dropout:
+            raise ValueError(f"differential attention has no dropout, got dropout={self.dropout}")
         if self.num_heads % 2 or self.num_kv_heads % 2:
             raise ValueError(
                 f"heads are compared in pairs: need even numbers of them, got num_heads={self.num_heads}, "

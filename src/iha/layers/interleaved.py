@@ -13,7 +13,7 @@ from iha.layers.costs import UnitCosts
 from iha.layers.initialisation import INITIALISATIONS, Initialisation
 from iha.ops.backends.dispatch import BACKENDS, Backend
 from iha.ops.backends.formula import attend_with_weights
-from iha.ops.checks import ROPE_POSITIONS, RopePositions
+from iha.ops.checks import ROPE_POSITIONS, RopePositions, check_dropout
 from iha.ops.decoding import decode_interleaved
 from iha.ops.inputs import zero_padding
 from iha.ops.interleaved import interleaved_head_attention
@@ -40,6 +40,8 @@ class InterleavedHeadAttention(SelfAttention):
         qk_norm_eps: if given, queries and keys are RMS-normalised per head (QK-norm) with this epsilon.
         causal, window, rope_theta, rope_positions, backend: as for `iha.interleaved_head_attention`.
         collapse: "per_head", R of shape (H, P) as in Algorithm 1, or "full", (H, H*P) as in Definition 3.
+        dropout: probability that an attention weight is dropped in training (`layer.eval()` switches it off). Slower
+            and with (N*P)² weights in memory where there is a window, padding or documents.
         init: initialisation of alpha and R, one of `INITIALISATIONS`. With "warm_start" the layer computes exactly
             multi-head attention with the same projections, until training changes alpha or R.
     """
@@ -64,6 +66,7 @@ class InterleavedHeadAttention(SelfAttention):
         collapse: Collapse = "per_head",
         init: Initialisation = "one_hot",
         backend: Backend = "auto",
+        dropout: float = 0.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -72,6 +75,8 @@ class InterleavedHeadAttention(SelfAttention):
             out_bias=out_bias, qk_norm_eps=qk_norm_eps, causal=causal, window=window, rope_theta=rope_theta,
             device=device, dtype=dtype,
         )  # fmt: skip
+        check_dropout(dropout)
+        self.dropout = dropout
         if num_pseudo_heads < 1:
             raise ValueError(f"num_pseudo_heads must be at least 1, got {num_pseudo_heads}")
         _check_choice("rope_positions", rope_positions, ROPE_POSITIONS)
@@ -110,8 +115,9 @@ class InterleavedHeadAttention(SelfAttention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call) -> Tensor:
         return interleaved_head_attention(
-            q, k, v, *self.mixing, **masking.keywords, pseudo_rotary=call.pseudo_rotary, backend=call.backend
-        )
+            q, k, v, *self.mixing, **masking.keywords, pseudo_rotary=call.pseudo_rotary, backend=call.backend,
+            dropout_p=self.dropout_p,
+        )  # fmt: skip
 
     def attend_with_weights(
         self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call
@@ -120,7 +126,7 @@ class InterleavedHeadAttention(SelfAttention):
         q, k, v = zero_padding(masking.key_padding_mask, q, k, v)
         rotary = call.pseudo_rotary
         q, k, v = mix(q, self.alpha_q, rotary), mix(k, self.alpha_k, rotary), mix(v, self.alpha_v)
-        out, weights = attend_with_weights(q, k, v, masking)
+        out, weights = attend_with_weights(q, k, v, masking, dropout_p=self.dropout_p)
         return collapse_pseudo_heads(out, self.collapse, self.num_pseudo_heads), weights
 
     def decode(self, q: Tensor, cached: Cached, call: Call) -> Tensor:

@@ -9,6 +9,7 @@ from iha.layers.cache import Cached
 from iha.layers.call import Call
 from iha.ops.backends.dispatch import BACKENDS
 from iha.ops.backends.formula import attend_with_weights
+from iha.ops.checks import check_dropout
 from iha.ops.decoding import decode_multihead
 from iha.ops.inputs import zero_padding
 from iha.ops.masking import Masking
@@ -22,20 +23,24 @@ class MultiHeadAttention(SelfAttention):
     is a single KV head (multi-query attention). The other arguments are those of `iha.InterleavedHeadAttention`.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, *, backend: str = "auto", **options: Any) -> None:
+    def __init__(
+        self, embed_dim: int, num_heads: int, *, backend: str = "auto", dropout: float = 0.0, **options: Any
+    ) -> None:
         super().__init__(embed_dim, num_heads, **options)
+        check_dropout(dropout)
+        self.dropout = dropout
         if backend not in BACKENDS:
             raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
         self.backend = backend
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call) -> Tensor:
-        return multihead_attention(q, k, v, **masking.keywords, backend=call.backend)
+        return multihead_attention(q, k, v, **masking.keywords, backend=call.backend, dropout_p=self.dropout_p)
 
     def attend_with_weights(
         self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call
     ) -> tuple[Tensor, Tensor]:
         q, k, v = zero_padding(masking.key_padding_mask, q, k, v)
-        return attend_with_weights(q, k, v, masking)
+        return attend_with_weights(q, k, v, masking, dropout_p=self.dropout_p)
 
     def decode(self, q: Tensor, cached: Cached, call: Call) -> Tensor:
         return decode_multihead(q, cached.k, cached.v, self.decoding_bias(cached, call))

@@ -73,6 +73,11 @@ def check_options(
         raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
 
 
+def check_dropout(dropout_p: float) -> None:
+    if not 0 <= dropout_p < 1:
+        raise ValueError(f"dropout must be in [0, 1), got {dropout_p!r}")
+
+
 def check_masking(masking: Masking, k: Tensor) -> None:
     causal, window = masking.visibility.causal, masking.visibility.window
     if causal not in CAUSALITIES:

@@ -8,7 +8,7 @@ from iha.ops.backends.attention import attend
 from iha.ops.backends.banded import banded_attention
 from iha.ops.backends.case import Case
 from iha.ops.backends.dispatch import choose_backend
-from iha.ops.checks import check_masking, check_options, check_tensors
+from iha.ops.checks import check_dropout, check_masking, check_options, check_tensors
 from iha.ops.inputs import zero_padding
 from iha.ops.masking import Masking
 from iha.ops.mixing import collapse_pseudo_heads, mix
@@ -35,6 +35,7 @@ def interleaved_head_attention(
     document_ids: Tensor | None = None,  # (B, N) int
     scale: float | None = None,
     backend: str = "auto",
+    dropout_p: float = 0.0,
 ) -> Tensor:  # (B, Nq, H, D)
     """Interleaved head attention (Algorithm 1 of arXiv 2602.21371), differentiable in all seven tensors.
 
@@ -58,6 +59,9 @@ def interleaved_head_attention(
         document_ids: tokens attend only to tokens with the same id (packed documents).
         scale: factor on the scores; 1/sqrt(D) when None.
         backend: "auto" chooses one. A named backend that cannot run the call raises a ValueError with the reason.
+        dropout_p: the probability that a weight between two virtual tokens is dropped, as in
+            `scaled_dot_product_attention`: always applied, so pass 0 when not training. Only "sdpa" without masks can
+            do it; everything else takes the plain formula, with (N*P)² weights in memory.
     """
     q, k, v, alpha_q, alpha_k, alpha_v, collapse = as_autocast(q, k, v, alpha_q, alpha_k, alpha_v, collapse)
     check_tensors(q, k, v, alpha_q, alpha_k, alpha_v, collapse)
@@ -69,7 +73,10 @@ def interleaved_head_attention(
     if pseudo_rotary is not None and (rope_theta is not None or backend == "reference"):
         raise ValueError("pseudo_rotary takes the place of rope_theta, and the reference does not know it")
 
+    check_dropout(dropout_p)
     if backend == "reference":
+        if dropout_p:
+            raise ValueError("backend='reference' cannot do this: Algorithm 1 has no dropout; use 'auto'")
         return reference.interleaved_head_attention(
             q, k, v, alpha_q, alpha_k, alpha_v, collapse,
             **masking.keywords, rope_theta=rope_theta, rope_positions=rope_positions, scale=scale,
@@ -86,10 +93,10 @@ def interleaved_head_attention(
             offsets = torch.arange(P, device=q.device)
             pseudo_rotary = rotary_table(offsets, q.shape[-1], rope_theta, wide(q.dtype))
 
-    case = Case.of(q, k, v, masking, num_tokens=(Nq, N))
+    case = Case.of(q, k, v, masking, num_tokens=(Nq, N), dropout=dropout_p > 0)
     backend, masking = choose_backend(case, backend), masking.ruled_by(case.visibility)
     if backend == "banded":
         return banded_attention(q, k, v, alpha_q, alpha_k, alpha_v, collapse, masking, pseudo_rotary, scale)
     q, k, v = mix(q, alpha_q, pseudo_rotary), mix(k, alpha_k, pseudo_rotary), mix(v, alpha_v)  # (B, N*P, heads, D)
-    out = attend(q, k, v, masking, scale=scale, backend=backend)  # (B, Nq*P, H, D)
+    out = attend(q, k, v, masking, scale=scale, backend=backend, dropout_p=dropout_p)  # (B, Nq*P, H, D)
     return collapse_pseudo_heads(out, collapse, P)  # (B, Nq, H, D)

@@ -23,6 +23,7 @@ def multihead_attention(
     document_ids: Tensor | None = None,  # (B, N) int
     scale: float | None = None,
     backend: str = "auto",
+    dropout_p: float = 0.0,
 ) -> Tensor:  # (B, Nq, H, D)
     """softmax(q kᵀ · scale) v per head (Vaswani et al. 2017). Arguments as in `iha.interleaved_head_attention`."""
     masking = Masking.of(causal, window, key_padding_mask, document_ids)
@@ -31,6 +32,4 @@ def multihead_attention(
     )  # fmt: skip
     if v.shape != k.shape:
         raise ValueError(f"k and v must have the same shape: k {tuple(k.shape)}, v {tuple(v.shape)}")
-    return attend(
-        q, k, v, masking, scale=factor, backend=backend,
-    )  # fmt: skip
+    return attend(q, k, v, masking, scale=factor, backend=backend, dropout_p=dropout_p)

@@ -13,6 +13,7 @@ from iha.ops.backends.dispatch import FORMULA, choose_backend
 from iha.ops.backends.formula import attend_with_weights
 from iha.ops.backends.kernels import widen_narrow_heads
 from iha.ops.backends.tiled import tiled_attention
+from iha.ops.checks import check_dropout
 from iha.ops.masking import Masking
 
 
@@ -24,18 +25,20 @@ def attend(
     *,
     scale: float | None = None,
     backend: str = "auto",
+    dropout_p: float = 0.0,
 ) -> Tensor:  # (B, Nq*P, H, D)
     """Attention of every query to the keys it may see; q, k and v must have been zeroed at padded tokens."""
+    check_dropout(dropout_p)
     # The kernels read rows of D consecutive numbers.
     q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if scale <= 0:  # torch's causal kernels multiply the mask's -inf by the scale
         q, scale = (-q, -scale) if scale < 0 else (0 * q, 1.0)
     P = masking.visibility.num_pseudo_heads
-    case = Case.of(q, k, v, masking, num_tokens=(q.shape[1] // P, k.shape[1] // P))
+    case = Case.of(q, k, v, masking, num_tokens=(q.shape[1] // P, k.shape[1] // P), dropout=dropout_p > 0)
     name, masking = choose_backend(case, backend), masking.ruled_by(case.visibility)
     if name == FORMULA:
-        return attend_with_weights(q, k, v, masking, scale=scale)[0]
+        return attend_with_weights(q, k, v, masking, scale=scale, dropout_p=dropout_p)[0]
     if name == "flash":
         packing = flash.pack(masking, q.shape[0], case.num_queries, case.num_keys, q.device)
         if packing is not None:
@@ -51,6 +54,8 @@ def attend(
         grouped = False
         if q.shape[1] != k.shape[1]:  # under torch.compile the comparison may be symbolic, not a bool
             grouped = True
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=grouped)
+        out = F.scaled_dot_product_attention(
+            q, k, v, dropout_p=dropout_p, is_causal=causal, scale=scale, enable_gqa=grouped
+        )
         return out.transpose(1, 2)[..., : case.head_dim]
     return tiled_attention(q, k, v, masking, scale)

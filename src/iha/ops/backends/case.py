@@ -33,13 +33,16 @@ class Case:
     forward_mode: bool = False
     exporting: bool = False
     compiling: bool = False
+    dropout: bool = False  # attention weights are dropped at random
 
     @staticmethod
-    def of(q: Tensor, k: Tensor, v: Tensor, masking: Masking, num_tokens: tuple[int, int]) -> "Case":
+    def of(
+        q: Tensor, k: Tensor, v: Tensor, masking: Masking, num_tokens: tuple[int, int], dropout: bool = False
+    ) -> "Case":
         needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
         case = Case(
             masking.visibility, *num_tokens, q.shape[-1], masking.per_sequence, needs_grad, q.dtype, q.device,
-            in_forward_mode(), is_exporting(), torch.compiler.is_compiling(),
+            in_forward_mode(), is_exporting(), torch.compiler.is_compiling(), dropout,
         )  # fmt: skip
         return replace(case, visibility=_simplified(case))
 
@@ -54,7 +57,7 @@ class Case:
     @property
     def needs_formula(self) -> bool:
         """Whether torch must see every operation, which rules out our custom operators."""
-        return self.forward_mode or (self.exporting and not self.is_plain)
+        return self.forward_mode or ((self.exporting or self.dropout) and not self.is_plain)
 
 
 def _simplified(case: Case) -> Visibility:

@@ -23,6 +23,8 @@ def choose_backend(case: Case, backend: str) -> str:
 def _best(case: Case) -> str:
     if case.needs_formula:
         return FORMULA
+    if case.dropout:
+        return "sdpa"
     if case.device.type == "cuda" and not case.is_plain:
         # The bounds of padding and documents are read from the masks: a compiled graph would break there.
         packs_while_compiling = case.per_sequence and case.compiling
@@ -37,6 +39,8 @@ def _obstacle(name: str, case: Case) -> str | None:
         return None
     if case.forward_mode:
         return "it has no forward-mode derivative; use 'auto' or 'reference'"
+    if case.dropout and (name != "sdpa" or not case.is_plain):
+        return "it cannot drop attention weights; use 'auto'"
     if case.needs_formula:
         return "an exported program cannot hold its operator; use 'auto' or 'reference'"
     if name == "sdpa" and window is not None:

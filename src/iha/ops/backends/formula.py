@@ -1,6 +1,7 @@
 """Attention by the plain formula, also returning the attention weights. All N*P x N*P scores are in memory."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from iha.ops.masking import Masking
@@ -14,8 +15,12 @@ def attend_with_weights(
     masking: Masking,
     *,
     scale: float | None = None,
+    dropout_p: float = 0.0,
 ) -> tuple[Tensor, Tensor]:  # (B, Nq*P, H, D) and (B, H, Nq*P, N*P)
-    """The output of `iha.ops.backends.attention.attend` and the attention weights; each row of weights sums to 1."""
+    """The output of `iha.ops.backends.attention.attend` and the attention weights; each row of weights sums to 1.
+
+    With dropout, weights are set to 0 with probability `dropout_p` and the others divided by 1 - `dropout_p`.
+    """
     P, H, G = masking.visibility.num_pseudo_heads, q.shape[2], k.shape[2]
     N, Nq = k.shape[1] // P, q.shape[1] // P
     k, v = (t.repeat_interleave(H // G, dim=2) for t in (k, v))
@@ -24,4 +29,5 @@ def attend_with_weights(
     visible = masking.tile((N - Nq, N), (0, N), q.device)
     scores = scores.masked_fill(~visible.unsqueeze(1), -torch.inf)
     weights = scores.softmax(dim=-1, dtype=wide(q.dtype)).to(q.dtype)
+    weights = F.dropout(weights, dropout_p) if dropout_p else weights
     return torch.einsum("bhij,bjhd->bihd", weights, v), weights

@@ -59,9 +59,9 @@ SIZES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 # Shorter sequences for the quick size, phase by phase: talking heads keep all N² scores and are slow on a CPU.
 SHORTER = {
-    "pretrain": ("data.context=256",),
-    "adapt": ("data.context=1024", "data.batch=2", "parallel.micro_batch=2"),
-    "tune": ("data.context=1024", "data.batch=2", "parallel.micro_batch=2"),
+    "pretrain": ("data.context=256", "validation.every=10", "logging.every=5"),
+    "adapt": ("data.context=1024", "data.batch=2", "parallel.micro_batch=2", "logging.every=2"),
+    "tune": ("data.context=1024", "data.batch=2", "parallel.micro_batch=2", "logging.every=2"),
 }
 # Steps of the phases, in multiples of what the recipes say.
 LENGTHS = {"quick": 0.04, "small": 1.0, "160m": 16.0, "2.4b": 192.0}

@@ -1,7 +1,6 @@
 """The one place where errors end: one line on stderr, an exit code, no traceback unless it is asked for."""
 
 import errno
-import subprocess
 import sys
 from collections.abc import Callable
 
@@ -10,8 +9,6 @@ import typer
 from typer.testing import CliRunner
 
 from iha.cli.invocation import Command, Group, command_line
-from iha.cli.main import app as iha_app
-from iha.version import __version__
 
 
 def _run(fails: Callable[[], None], *arguments: str, **environment: str):
@@ -111,22 +108,3 @@ def test_flags_are_shown_without_a_type() -> None:
     result = _run(lambda: None, "--help")
     assert "<int>" in result.stdout
     assert "bool" not in result.stdout
-
-
-def test_version_and_python_m() -> None:
-    assert CliRunner().invoke(iha_app, ["--version"]).stdout == f"iha {__version__}\n"
-    result = subprocess.run([sys.executable, "-m", "iha", "--version"], capture_output=True, text=True)
-    assert (result.returncode, result.stdout) == (0, f"iha {__version__}\n")
-
-
-def test_completion_knows_the_commands() -> None:
-    environment = {"_IHA_COMPLETE": "complete_bash", "COMP_WORDS": "iha con", "COMP_CWORD": "1"}
-    result = CliRunner().invoke(iha_app, [], env=environment, prog_name="iha")
-    assert result.stdout.split() == ["convert"]
-
-
-def test_every_command_has_help_without_flag_types() -> None:
-    for command in (["verify"], ["synth"], ["generate"], ["convert"], ["flops"], ["bench", "attention"]):
-        result = CliRunner().invoke(iha_app, [*command, "--help"], env={"COLUMNS": "100"})
-        assert result.exit_code == 0, command
-        assert "<bool>" not in result.stdout, command

@@ -8,7 +8,7 @@ import pytest
 
 from iha.train import prepare as preparing
 from iha.train import sources
-from iha.train.prepare import prepare
+from iha.train.prepare import TOKENIZER, prepare
 from iha.train.recipe import Data, Source, Tokenizer
 from iha.train.shards import open_shards
 
@@ -89,3 +89,16 @@ def test_an_unsuitable_tokenizer_for_chats_is_refused(tmp_path):
     )
     with pytest.raises(ValueError, match="source c: chat format 'chatml' needs the token"):
         prepare(data, tmp_path / "d", seed=0)
+
+
+def test_a_tokenizer_is_trained_on_every_source(tmp_path):
+    """Each source repeats a word of its own: a tokenizer that has seen all of them has each word as one token."""
+    words = ["quixotic", "zephyrous", "jabberwock"]
+    sources = []
+    for word in words:
+        (tmp_path / f"{word}.txt").write_text(f" {word}" * 200)
+        sources.append(Source(word, "text", paths=[str(tmp_path / f"{word}.txt")]))
+    data = Data(sources=sources, tokenizer=Tokenizer("train", vocab_size=400), context=16, batch=1, validation=0.0)
+    prepare(data, tmp_path / "d", seed=0)
+    made = json.loads((tmp_path / "d" / TOKENIZER).read_text())["model"]["vocab"]
+    assert all(f"Ġ{word}" in made for word in words)

@@ -102,13 +102,18 @@ def _tokenizer(data: Data, directory: Path, seed: int) -> TextTokenizer:
 
 def _sample(sources: list[Source], seed: int) -> Iterator[Segments]:
     """Documents of all sources in turn."""
-    streams = [(document for part in parts(source) for document in read(source, part, seed)) for source in sources]
+    streams = [_documents(source, seed) for source in sources]
     while streams:
         for stream in list(streams):
             try:
                 yield next(stream)
             except StopIteration:
                 streams.remove(stream)
+
+
+def _documents(source: Source, seed: int) -> Iterator[Segments]:
+    for part in parts(source):
+        yield from read(source, part, seed)
 
 
 def _describe(source: Source, pieces: list[Part], place: Path, tokenizer: TextTokenizer, data: Data, seed: int) -> None:

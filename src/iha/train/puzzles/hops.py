@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from iha.train.puzzles.puzzle import Piece, Puzzle
 from iha.train.puzzles.words import NAMES
 
-MOST_QUESTIONS = 4
-
 
 def hops(rng: random.Random, depths: Sequence[int], people: Sequence[int]) -> Puzzle:
     """Everybody's boss is drawn at random among the others, and the facts are in random order.
@@ -23,7 +21,7 @@ def hops(rng: random.Random, depths: Sequence[int], people: Sequence[int]) -> Pu
         able = [name for name in names if name not in chain(boss, name, depth)]
     facts = [f"The boss of {name} is {boss[name]}." for name in rng.sample(names, len(names))]
     pieces = [Piece(" ".join(facts))]
-    for name in rng.sample(able, min(MOST_QUESTIONS, len(able))):
+    for name in rng.sample(able, len(able)):
         question = f"\nWho is {'the boss of ' * depth}{name}?"
         pieces += [Piece(question), Piece(f" {chain(boss, name, depth)[-1]}", is_answer=True)]
     return Puzzle(tuple(pieces), {"hops": depth, "people": len(names)})

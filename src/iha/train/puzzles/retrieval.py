@@ -10,16 +10,19 @@ NOISE = (
     " The grass is green.", " The sky is blue.", " The sun is yellow.", " Here we go.", " There and back again.",
 )  # fmt: skip
 NEEDLES = "A special magic number is hidden within the following text. Make sure to memorize it.\n"  # how it begins
-MOST_QUESTIONS = 4
 
 
 def pairs(rng: random.Random, counts: Sequence[int]) -> Puzzle:
-    """`key = value` lines, then questions for some of the keys. All keys of a document are different."""
+    """`key = value` lines, then a question for every key, in another order. All keys of a document are different.
+
+    Everything is asked for, so that half of the document can be known from the other half: with few questions a small
+    model sees mostly random values and learns to retrieve late.
+    """
     count = rng.choice(list(counts))
     keys = rng.sample(WORDS, count)
     values = [str(rng.randrange(100, 1000)) for _ in keys]
     pieces = [Piece("Pairs:" + "".join(f"\n{key} = {value}" for key, value in zip(keys, values, strict=True)))]
-    for asked in rng.sample(range(count), min(MOST_QUESTIONS, count)):
+    for asked in rng.sample(range(count), count):
         pieces += [Piece(f"\nWhat is {keys[asked]}?"), Piece(f" {values[asked]}", is_answer=True)]
     return Puzzle(tuple(pieces), {"pairs": count})
 

@@ -16,13 +16,21 @@ def inspect(
     models: Annotated[list[str], typer.Argument(help="NAME=DIRECTORY of exports that share a tokenizer.")],
     text: Annotated[list[str] | None, typer.Option(help="A text to look at; several times for several.")] = None,
     tokens: Annotated[int, typer.Option(help="Of each text, at most.")] = 28,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(help="A text file to measure on how far pseudo-heads are apart."),
+    ] = None,
+    length: Annotated[int, typer.Option(help="Tokens of a sequence of --held-out.")] = 256,
+    sequences: Annotated[int, typer.Option(help="Of --held-out, at most.")] = 8,
     out: Annotated[Path, typer.Option(help="Where inside.json goes.")] = Path("out/inside"),
 ) -> None:
-    """Attention maps, alpha and R of trained models, for the report's explorer."""
+    """Attention maps, alpha and R of trained models, for the report's explorer; with --held-out, pseudo-heads too."""
     from iha.cli.invocation import command_line
     from iha.cli.output import results_in
     from iha.evaluate.inside import inspect_models
+    from iha.evaluate.pseudo_heads import measure_export
     from iha.records import write_record
+    from iha.report.pseudo_heads import of_records, pseudo_heads_table
 
     named = {}
     for word in models:
@@ -37,4 +45,19 @@ def inspect(
     with results_in(out):
         record = inspect_models(named, tuple(text or TEXTS), tokens, command_line())
         write_record(out / "inside.json", record)
-    typer.echo(f"wrote {out / 'inside.json'}")
+        typer.echo(f"wrote {out / 'inside.json'}")
+        if held_out is not None:
+            measured = [
+                measure_export(name, directory, _read(held_out), length, sequences, command_line())
+                for name, directory in named.items()
+            ]
+            for one in measured:
+                write_record(out / f"pseudo-heads-{one.config['name']}.json", one)
+            pseudo_heads_table(of_records(measured)).print()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"--held-out {path} is no text file: {error}") from error

@@ -13,6 +13,7 @@ from iha.cli.convert import convert
 from iha.cli.eval import group as evaluation
 from iha.cli.experiment import scale_model
 from iha.cli.experiment_evaluate import evaluate
+from iha.cli.experiment_inside import inside
 from iha.cli.experiment_measure import measure
 from iha.cli.experiment_upcycle import upcycle
 from iha.cli.export import export
@@ -59,6 +60,7 @@ experiment = typer.Typer(cls=Group, help="Experiments made of many training runs
 experiment.command("scale-model", cls=Command)(scale_model)
 experiment.command("evaluate", cls=Command)(evaluate)
 experiment.command("measure", cls=Command)(measure)
+experiment.command("inside", cls=Command)(inside)
 experiment.command("upcycle", cls=Command)(upcycle)
 app.add_typer(experiment, name="experiment")
 

@@ -108,3 +108,37 @@ def test_weights_that_do_not_fit_the_recipe_are_refused(weights, tmp_path):
         model_config(start(), 5000, 256)
     with pytest.raises(ValueError, match=r"has no config\.json"):
         model_config(Recipe(model=Model(init_from=str(tmp_path / "none"))), 262, 256)
+
+
+def test_a_run_starts_from_a_converted_llama(tmp_path):
+    """Its first step has the loss of the Llama itself on the same batch, one document at a time."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from iha.convert import convert
+    from iha.train.batches import Corpus
+    from iha.train.loop import data_directory
+    from iha.train.metrics import FILE, read_metrics
+    from iha.train.tokenise import load_tokenizer
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 320, **SIZES, "num_key_value_heads": 2, "max_position_embeddings": 32, "bos_token_id": None}
+    llama = LlamaForCausalLM(LlamaConfig(**sizes, eos_token_id=256)).eval()
+    llama.save_pretrained(tmp_path / "llama")
+    convert(tmp_path / "llama", tmp_path / "iha", 2)
+    start = runs.tiny(
+        tmp_path, f"model.init_from={tmp_path}/iha", "model.config={}", "data.packing=whole", "schedule.steps=2",
+        "schedule.warmup=1", "data.context=256", "data.sources=[{name: hops, kind: generated, generator: hops, count: 40}]",
+    )  # fmt: skip
+    runs.completed(start, tmp_path / "run")
+    tokenizer = load_tokenizer(start.data.tokenizer)
+    batch = Corpus(start.data, data_directory(start, tmp_path / "run"), tokenizer, start.seed).batch(0)
+    with torch.no_grad():
+        losses = []
+        for tokens, labels, documents in zip(batch.tokens, batch.labels, batch.documents, strict=True):
+            for document in documents.unique():
+                mine = documents == document
+                logits = llama(input_ids=tokens[mine][None]).logits[0]
+                loss = torch.nn.functional.cross_entropy(logits, labels[mine], reduction="none")
+                losses.append(loss[labels[mine] >= 0])
+    first = next(line["loss"] for line in read_metrics(tmp_path / "run" / FILE) if "loss" in line)
+    assert first == pytest.approx(torch.cat(losses).mean().item(), rel=1e-5)

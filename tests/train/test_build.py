@@ -126,8 +126,9 @@ def test_a_run_starts_from_a_converted_llama(tmp_path):
     llama.save_pretrained(tmp_path / "llama")
     convert(tmp_path / "llama", tmp_path / "iha", 2)
     start = runs.tiny(
-        tmp_path, f"model.init_from={tmp_path}/iha", "model.config={}", "data.packing=whole", "schedule.steps=2",
-        "schedule.warmup=1", "data.context=256", "data.sources=[{name: hops, kind: generated, generator: hops, count: 40}]",
+        tmp_path, f"model.init_from={tmp_path}/iha", "model.config={}", "data.packing=whole", "data.context=256",
+        "data.sources=[{name: hops, kind: generated, generator: hops, count: 40}]", "schedule.steps=2",
+        "schedule.warmup=1",
     )  # fmt: skip
     runs.completed(start, tmp_path / "run")
     tokenizer = load_tokenizer(start.data.tokenizer)

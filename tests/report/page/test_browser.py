@@ -28,7 +28,8 @@ def opened(browser, page, tmp_path_factory, request):
     width, scheme = getattr(request, "param", (1400, "light"))
     view = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     view.complaints = []
-    view.on("console", lambda message: view.complaints.append(message.text) if message.type == "error" else None)
+    loud = ("error", "warning")
+    view.on("console", lambda message: view.complaints.append(message.text) if message.type in loud else None)
     view.on("pageerror", lambda error: view.complaints.append(str(error)))
     outside = ("file:", "data:", "blob:")
     view.on("request", lambda r: None if r.url.startswith(outside) else view.complaints.append(r.url))

@@ -9,6 +9,7 @@ from typing import Any
 # Okabe and Ito's colours: distinct under common colour blindness, and readable on light and dark backgrounds.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f", "#b2182b")
 HEIGHT = 300
+ROW = 26  # pixels of one row of dots
 
 Row = dict[str, Any]
 
@@ -86,7 +87,10 @@ def bars(
     }
     if group is not None:
         point["params"] = [_legend(group)]
-    return _faceted({"encoding": encoding, "layer": [*layers, point]}, rows, facet, height={"step": 26})
+    # A number: Vega-Lite warns of a height by steps in a chart as wide as the window.
+    groups = len({row[group] for row in rows}) if group is not None else 1
+    height = ROW * len(names) * groups
+    return _faceted({"encoding": encoding, "layer": [*layers, point]}, rows, facet, height)
 
 
 def _colour(rows: Sequence[Row], series: str) -> dict[str, Any]:
@@ -117,17 +121,13 @@ def _number(field: str, title: str, number: str) -> dict[str, Any]:
     return {"field": field, "type": "quantitative", "title": title, "format": number}
 
 
-def _faceted(
-    chart: dict[str, Any], rows: Sequence[Row], facet: str | None, height: int | dict[str, int] = HEIGHT
-) -> dict[str, Any]:
+def _faceted(chart: dict[str, Any], rows: Sequence[Row], facet: str | None, height: int = HEIGHT) -> dict[str, Any]:
     whole: dict[str, Any] = {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "data": {"values": list(rows)},
     }
     if facet is None:
-        # Without "fit" Vega-Lite warns that a height by steps cannot be fitted.
-        fit = {"autosize": {"type": "fit-x", "contains": "padding"}} if isinstance(height, dict) else {}
-        return whole | chart | fit | {"width": "container", "height": height}
+        return whole | chart | {"width": "container", "height": height}
     names = list(dict.fromkeys(row[facet] for row in rows))
     column = {"field": facet, "type": "nominal", "title": None, "sort": names}
     return whole | {"facet": column, "columns": 2, "spec": chart | {"width": 300, "height": height}}

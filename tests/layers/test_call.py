@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from iha.layers.call import Call, Shared
-from iha.layers.rotation import rotation_by_theta
+from iha.ops.rotary import rotation_by_theta
 
 
 def shared(**options: bool) -> Shared:

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from iha.layers.cache import KVCache
-from iha.layers.rotation import rotation_by_theta
 from iha.layers.simplicial import SimplicialAttention
-from iha.ops.rotary import rotate
+from iha.ops.rotary import rotate, rotation_by_theta
 from iha.ops.simplicial import simplicial_attention_reference
 from layers.catalogue import CASES, E, assert_is_its_definition, build
 

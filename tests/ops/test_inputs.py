@@ -2,7 +2,7 @@
 
 import torch
 
-from iha.ops.inputs import repeat_heads, rotate_tokens, zero_padding
+from iha.ops.inputs import as_autocast, repeat_heads, rotate_tokens, zero_padding
 from iha.ops.reference import rotate
 
 
@@ -24,3 +24,10 @@ def test_queries_stand_at_the_end():
     got_q, got_k = rotate_tokens(10.0, q, k)
     torch.testing.assert_close(got_q, rotate(q, torch.tensor([3, 4]), 10.0), atol=1e-12, rtol=0)
     torch.testing.assert_close(got_k, rotate(k, torch.arange(5), 10.0), atol=1e-12, rtol=0)
+
+
+def test_autocast_takes_everything_but_float64():
+    single, double = torch.ones(1), torch.ones(1, dtype=torch.float64)
+    assert [t.dtype for t in as_autocast(single, double)] == [torch.float32, torch.float64]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert [t.dtype for t in as_autocast(single, double)] == [torch.bfloat16, torch.float64]

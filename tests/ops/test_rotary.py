@@ -1,11 +1,22 @@
-"""RoPE against the reference, with half and full tables."""
+"""RoPE against the reference and against complex numbers; tables of one forward lead to virtual positions."""
 
+import pytest
 import torch
+from torch import Tensor
 
 from iha.ops import reference
-from iha.ops.rotary import full_table, rotary_table, rotate, rotate_by, rotate_by_full
+from iha.ops.rotary import (
+    Rotation,
+    full_table,
+    rotary_table,
+    rotate,
+    rotate_by,
+    rotate_by_full,
+    rotation_by_theta,
+)
 
 THETA = 100.0
+CPU = torch.device("cpu")
 
 
 def test_a_full_table_rotates_as_the_half_one() -> None:
@@ -27,3 +38,50 @@ def test_scores_depend_on_relative_positions_only():
 
     torch.testing.assert_close(score(9, 4), score(105, 100), atol=1e-12, rtol=0)
     assert (score(9, 4) - score(9, 5)).abs() > 1e-6
+
+
+def turned(x: Tensor, positions: Tensor, theta: float) -> Tensor:
+    """RoPE as complex multiplication, (B, N, H, D) and positions (N,): features d and d + D/2 are one number."""
+    D = x.shape[-1]
+    angle = positions.double()[:, None] * theta ** (-2 * torch.arange(D // 2).double() / D)
+    z = torch.complex(x[..., : D // 2], x[..., D // 2 :]) * torch.polar(torch.ones_like(angle), angle)[:, None]
+    return torch.cat((z.real, z.imag), dim=-1)
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_tokens_are_rotated_to_their_positions(stride: int) -> None:
+    x = torch.randn(2, 5, 3, 8, dtype=torch.float64)
+    rotation = rotation_by_theta(7, 5, stride, 8, 1e4, torch.float64, CPU)
+    torch.testing.assert_close(rotation(x), turned(x, stride * torch.arange(7, 12), 1e4), atol=1e-12, rtol=0)
+    if stride == 1:
+        assert rotation.pseudo_heads is rotation.query_to_key is None
+
+
+def test_a_full_table_rotates_alike() -> None:
+    x = torch.randn(2, 5, 3, 8, dtype=torch.float64)
+    half = rotary_table(torch.arange(5), 8, 1e4, torch.float64)
+    full = tuple(t[:, None] for t in full_table(*half))  # (N, 1, D)
+    torch.testing.assert_close(Rotation(full)(x), Rotation(half)(x), atol=1e-15, rtol=0)  # type: ignore[arg-type]
+
+
+def test_pseudo_head_offsets_lead_to_virtual_positions() -> None:
+    """Token n, then offset p: position n·P + p. The table between query p and key p' holds p - p'."""
+    P, theta = 3, 100.0
+    rotation = rotation_by_theta(4, 2, P, 8, theta, torch.float64, CPU)
+    assert rotation.pseudo_heads is not None
+    assert rotation.query_to_key is not None
+    x = torch.randn(1, 2, 1, 8, dtype=torch.float64)
+    for p in range(P):
+        cos, sin = (t[p].expand(2, -1) for t in rotation.pseudo_heads)
+        want = turned(x, torch.tensor([4 * P + p, 5 * P + p]), theta)
+        torch.testing.assert_close(rotate_by(rotation(x), cos, sin), want, atol=1e-12, rtol=0)
+        for other in range(P):
+            found = rotate_by_full(x, *(t[p, other] for t in rotation.query_to_key))
+            want = turned(x, torch.tensor([p - other] * 2), theta)
+            torch.testing.assert_close(found, want, atol=1e-12, rtol=0)
+
+
+def test_all_tables_move_to_a_device() -> None:
+    rotation = rotation_by_theta(0, 2, 3, 8, 100.0, torch.float32, CPU).to("meta")
+    assert [t.device.type for table in rotation for t in table] == ["meta"] * 6
+    assert rotation_by_theta(0, 2, 1, 8, 100.0, torch.float32, CPU).to("meta").pseudo_heads is None

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from iha.layers.cache import Cached, KVCache, LayerCache
 from iha.layers.call import Call, Shared
 from iha.layers.costs import StatesItsCosts
-from iha.layers.rotation import Rotation, rotation_by_theta
 from iha.ops.checks import CAUSALITIES, check_masking
 from iha.ops.decoding import decoding_bias, visible_to_newest
 from iha.ops.inputs import zero_padding
 from iha.ops.masking import Masking
 from iha.ops.precision import wide
+from iha.ops.rotary import Rotation, rotation_by_theta
 from iha.ops.visibility import Causality, Visibility
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from iha.layers.rotation import Rotation
+from iha.ops.rotary import Rotation
 
 
 @dataclass(frozen=True)

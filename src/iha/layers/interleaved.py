@@ -15,11 +15,10 @@ from iha.ops.backends.dispatch import BACKENDS, Backend
 from iha.ops.backends.formula import attend_with_weights
 from iha.ops.checks import ROPE_POSITIONS, RopePositions, check_dropout
 from iha.ops.decoding import decode_interleaved
-from iha.ops.inputs import zero_padding
+from iha.ops.inputs import as_autocast, zero_padding
 from iha.ops.interleaved import interleaved_head_attention
 from iha.ops.masking import Masking
 from iha.ops.mixing import collapse_pseudo_heads, mix
-from iha.ops.precision import as_autocast
 from iha.ops.visibility import Causality
 
 Collapse = Literal["per_head", "full"]

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from iha.layers.base import SelfAttention
 from iha.layers.call import Call
 from iha.layers.costs import UnitCosts
-from iha.layers.rotation import Rotation
 from iha.ops.masking import Masking
 from iha.ops.pairs import seen_by
+from iha.ops.rotary import Rotation
 from iha.ops.simplicial import Window, simplicial_attention, windows_of
 from iha.ops.visibility import Visibility
 

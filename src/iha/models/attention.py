@@ -6,10 +6,9 @@ from torch import Tensor
 
 from iha.layers.base import SelfAttention
 from iha.layers.call import Shared
-from iha.layers.rotation import Rotation, offset_tables, pseudo_head_offsets
 from iha.models.configuration import IHAConfig
 from iha.models.rotary import IHARotaryEmbedding
-from iha.ops.rotary import full_table
+from iha.ops.rotary import Rotation, full_table, offset_tables, pseudo_head_offsets
 
 # From attn_implementation of transformers to our backends. eager also returns attention weights; no backend does.
 BACKENDS = {"eager": "auto", "sdpa": "auto", "flex_attention": "flex", "flash_attention_2": "flash"}

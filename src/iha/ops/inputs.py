@@ -1,4 +1,4 @@
-"""The first steps that all mechanisms share: checks, padding, RoPE and grouped heads.
+"""The first steps that all mechanisms share: autocast, checks, padding, RoPE and grouped heads.
 
 Throughout, q is (B, Nq, H, D) and holds the last Nq of the N tokens. Keys and values are (B, N, G, ...); G divides H.
 """
@@ -8,7 +8,6 @@ from torch import Tensor
 
 from iha.ops.checks import check_masking, check_options
 from iha.ops.masking import Masking
-from iha.ops.precision import as_autocast
 from iha.ops.rotary import rotate
 
 
@@ -64,6 +63,15 @@ def prepare(
 def check_chunk(chunk: int | None) -> None:
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk must be at least 1 query or None, got {chunk}")
+
+
+def as_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Cast to autocast's dtype if autocast is enabled, as torch does for its own attention; float64 stays float64."""
+    device = tensors[0].device.type
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(t if t.dtype == torch.float64 else t.to(dtype) for t in tensors)
 
 
 def zero_padding(key_padding_mask: Tensor | None, q: Tensor, *keys: Tensor) -> tuple[Tensor, ...]:

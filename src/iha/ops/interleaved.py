@@ -9,10 +9,10 @@ from iha.ops.backends.banded import banded_attention
 from iha.ops.backends.case import Case
 from iha.ops.backends.dispatch import choose_backend
 from iha.ops.checks import check_dropout, check_masking, check_options, check_tensors
-from iha.ops.inputs import zero_padding
+from iha.ops.inputs import as_autocast, zero_padding
 from iha.ops.masking import Masking
 from iha.ops.mixing import collapse_pseudo_heads, mix
-from iha.ops.precision import as_autocast, wide
+from iha.ops.precision import wide
 from iha.ops.rotary import rotary_table, rotate
 from iha.ops.visibility import Causality
 

@@ -1,12 +1,18 @@
 """Rotary position embedding (RoPE), in Hugging Face's half-split convention: feature d rotates with feature d + D/2.
 
-A table is a pair (cos, sin) with D/2 columns. A *full* table has D columns, one per feature of a head.
+A table is a pair (cos, sin) with D/2 columns. A *full* table has D columns, one per feature of a head. `Rotation` holds
+the tables for the new tokens of one forward, computed once by a layer for itself or by a model for all layers.
 """
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from iha.ops.precision import wide
+
+Table = tuple[Tensor, Tensor]  # cos and sin
 
 
 def rotary_table(positions: Tensor, dim: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -41,3 +47,51 @@ def rotate_by_full(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """
     y = x.to(cos.dtype)
     return torch.addcmul(y * cos, y.roll(x.shape[-1] // 2, dims=-1), sin).to(x.dtype)
+
+
+class Rotation(NamedTuple):
+    """RoPE of layers whose positions advance by `stride` per token: P if pseudo-heads have their own positions, else 1.
+
+    RoPE commutes with mixing, so heads are rotated to position n·stride before they are mixed. Pseudo-head p is then
+    rotated further by its offset p.
+    """
+
+    tokens: Table  # for the new tokens: (1 or B, Nq, D/2), or full, (1 or B, Nq, 1, D)
+    pseudo_heads: Table | None = None  # (P, D/2): for the offsets 0 … P-1; None with stride 1
+    query_to_key: Table | None = None  # full, (P, P, 1, D): for p - p' of query p and key p'; used in decoding
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x (B, Nq, heads, D), rotated to the positions of its tokens."""
+        full = self.tokens[0].shape[-1] == x.shape[-1]
+        return rotate_by_full(x, *self.tokens) if full else rotate_by(x, *self.tokens)
+
+    def to(self, device: torch.device | str) -> "Rotation":
+        return Rotation(*(None if table is None else tuple(t.to(device) for t in table) for table in self))  # type: ignore[arg-type]
+
+
+def rotation_by_theta(
+    first: int, num_tokens: int, stride: int, head_dim: int, theta: float, dtype: torch.dtype, device: torch.device
+) -> Rotation:
+    """Rotation for `num_tokens` tokens from index `first`, with the formula and precision of `rotary_table`."""
+    positions = stride * torch.arange(first, first + num_tokens, device=device)  # (Nq,)
+    if stride == 1:
+        return Rotation(rotary_table(positions, head_dim, theta, dtype))
+    offsets = pseudo_head_offsets(stride, device)  # (P + P*P,)
+    # One table for both: a decoding step is limited by the number of calls more than by arithmetic.
+    cos, sin = rotary_table(torch.cat((positions, offsets)), head_dim, theta, dtype)
+    tokens, rest = zip(*((t[:num_tokens], t[num_tokens:]) for t in (cos, sin)), strict=True)
+    return Rotation(tokens, *offset_tables(stride, lambda _: rest, offsets))
+
+
+def pseudo_head_offsets(num_pseudo_heads: int, device: torch.device) -> Tensor:
+    """The P offsets of pseudo-heads, then the P² differences p - p' of each query p and key p'."""
+    p = torch.arange(num_pseudo_heads, device=device)
+    return torch.cat((p, (p[:, None] - p).flatten()))
+
+
+def offset_tables(num_pseudo_heads: int, table: Callable[[Tensor], Table], offsets: Tensor) -> tuple[Table, Table]:
+    """`Rotation.pseudo_heads` and `Rotation.query_to_key`, from a table of `pseudo_head_offsets`."""
+    P = num_pseudo_heads
+    cos, sin = table(offsets)  # (P + P*P, D/2)
+    between = full_table(cos[P:].view(P, P, 1, -1), sin[P:].view(P, P, 1, -1))
+    return (cos[:P], sin[:P]), between

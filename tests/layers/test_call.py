@@ -16,11 +16,11 @@ def shared(**options: bool) -> Shared:
 def test_a_copy_for_another_device_has_its_own_tables_and_no_masks(with_weights: bool) -> None:
     """The masks of a decoding step are on the first device; on the second they are made again."""
     here = shared(with_weights=with_weights)
-    here.biases["a mask"] = torch.zeros(1)
+    here.decoding_masks["a mask"] = torch.zeros(1)
     there = here.to("meta", non_blocking=True)
     assert {t.device.type for table in there.rotations[3] for t in table} == {"meta"}
-    assert (there.backend, there.with_weights, there.biases) == ("sdpa", with_weights, {})
-    assert list(here.biases) == ["a mask"]
+    assert (there.backend, there.with_weights, there.decoding_masks) == ("sdpa", with_weights, {})
+    assert list(here.decoding_masks) == ["a mask"]
 
 
 def test_a_call_reads_its_rotation_and_what_is_shared() -> None:

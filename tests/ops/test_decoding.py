@@ -5,9 +5,9 @@ import torch
 
 from iha.ops import reference
 from iha.ops.decoding import (
+    additive_mask,
     decode_interleaved,
     decode_multihead,
-    decoding_bias,
     visible_to_newest,
 )
 from iha.ops.interleaved import interleaved_head_attention
@@ -53,7 +53,7 @@ def test_last_row_of_the_reference(
         q, k = _prerotated(q, 1), _prerotated(k, 1)
     first = 0 if window is None else N - 1 - rule.reach_back
     visible = visible_to_newest(Masking(rule, padding[:, first:]), N - 1, first, N - first, q.device)
-    bias = decoding_bias(visible, 4, q.dtype)
+    bias = additive_mask(visible, 4, q.dtype)
     k, v = (t[:, first:].transpose(1, 2) for t in (k, v))  # token after token in memory
     for layout in (lambda t: t, lambda t: t.contiguous()):  # and head after head
         out = decode_interleaved(q[:, -1:], layout(k), layout(v), *mixing, bias=bias, rotary=rotary)
@@ -69,7 +69,7 @@ def test_tokens_yet_to_come_are_not_seen() -> None:
     visible = visible_to_newest(
         Masking.of("virtual", None, num_pseudo_heads=P), torch.tensor(N - 1), 0, N + 3, q.device
     )
-    bias = decoding_bias(visible, 4, q.dtype)
+    bias = additive_mask(visible, 4, q.dtype)
     out = decode_interleaved(q[:, -1:], k.transpose(1, 2), v.transpose(1, 2), *mixing, bias=bias)
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
 
@@ -98,7 +98,7 @@ def test_multihead_is_the_last_row(window: int | None, G: int) -> None:
         q, k, v, *ones, torch.ones(4, 1, dtype=q.dtype), window=window, key_padding_mask=padding
     )[:, -1:]
     visible = visible_to_newest(Masking.of("virtual", window, padding), 6, 0, 7, q.device)
-    out = decode_multihead(q[:, -1:], k.transpose(1, 2), v.transpose(1, 2), decoding_bias(visible, 4, q.dtype))
+    out = decode_multihead(q[:, -1:], k.transpose(1, 2), v.transpose(1, 2), additive_mask(visible, 4, q.dtype))
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -109,6 +109,6 @@ def test_the_newest_token_sees_its_own_document_only() -> None:
     expected = reference.interleaved_head_attention(q, k, v, *mixing, document_ids=documents)[:, -1:]
     for newest in (N - 1, torch.tensor(N - 1)):
         masking = Masking.of("virtual", None, None, documents, num_pseudo_heads=P)
-        bias = decoding_bias(visible_to_newest(masking, newest, 0, N, q.device), 4, q.dtype)
+        bias = additive_mask(visible_to_newest(masking, newest, 0, N, q.device), 4, q.dtype)
         out = decode_interleaved(q[:, -1:], k.transpose(1, 2), v.transpose(1, 2), *mixing, bias=bias)
         torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)

@@ -15,7 +15,7 @@ from iha.layers.cache import Cached, KVCache, LayerCache
 from iha.layers.call import Call, Shared
 from iha.layers.costs import StatesItsCosts
 from iha.ops.checks import CAUSALITIES, check_masking
-from iha.ops.decoding import decoding_bias, visible_to_newest
+from iha.ops.decoding import additive_mask, visible_to_newest
 from iha.ops.inputs import zero_padding
 from iha.ops.masking import Masking
 from iha.ops.precision import wide
@@ -55,7 +55,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
         self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, num_kv_heads  # E, H, G
         self.head_dim = embed_dim // num_heads if head_dim is None else head_dim  # D
         if rope_theta is not None and self.head_dim % 2:
-            raise ValueError(f"RoPE turns pairs of features: head_dim must be even, got {self.head_dim}")
+            raise ValueError(f"RoPE rotates pairs of features: head_dim must be even, got {self.head_dim}")
         self.causal, self.window, self.rope_theta = causal, window, rope_theta
         out_bias = bias if out_bias is None else out_bias
         self.has_bias, self.has_out_bias, self.has_qk_norm = bias, out_bias, qk_norm_eps is not None
@@ -157,34 +157,34 @@ class SelfAttention(StatesItsCosts, nn.Module):
         k, v, masking = self._last_is_newest(cached)
         return self.attend(q, k, v, masking, call)
 
-    def decoding_bias(self, cached: Cached, call: Call) -> Tensor | None:
+    def decoding_mask(self, cached: Cached, call: Call) -> Tensor | None:
         """Mask of the newest token over the T cached tokens, (1 or B, H*P*P, T), 0 or -inf; None if it sees all.
 
         Layers of a model that need the same mask share it.
         """
         rule, T = self.visibility, cached.num_tokens
         own_token_whole = rule.causal == "token" or rule.num_pseudo_heads == 1
-        everything = own_token_whole and (rule.window is None or rule.window >= T) and not cached.has_room
+        everything = own_token_whole and (rule.window is None or rule.window >= T) and not cached.has_unfilled_slots
         if everything and cached.key_padding_mask is None and cached.document_ids is None:
             return None
         # The compiler treats a number in a dictionary key as a constant: it would recompile for every token.
-        memo = None if call.shared is None or torch.compiler.is_compiling() else call.shared.biases
+        memo = None if call.shared is None or torch.compiler.is_compiling() else call.shared.decoding_masks
         key = (rule, cached.first, T, self.num_heads)
         if memo is not None and key in memo:
             return memo[key]
         masking = Masking(rule, cached.key_padding_mask, cached.document_ids)
         # Device and dtype come from the cached keys: a projection's weight may be offloaded or quantised.
         visible = visible_to_newest(masking, cached.newest, cached.first, T, cached.k.device)
-        bias = decoding_bias(visible, self.num_heads, cached.k.dtype)
+        mask = additive_mask(visible, self.num_heads, cached.k.dtype)
         if memo is not None:
-            memo[key] = bias
-        return bias
+            memo[key] = mask
+        return mask
 
     def _last_is_newest(self, cached: Cached) -> tuple[Tensor, Tensor, Masking]:
         """Keys and values (B, N, G, D) and their masking for `attend`, which needs the newest token to be the last."""
         k, v = cached.k.transpose(1, 2), cached.v.transpose(1, 2)
         padding, documents = cached.key_padding_mask, cached.document_ids
-        if not cached.has_room:
+        if not cached.has_unfilled_slots:
             return k, v, Masking(self.visibility, padding, documents)
         if isinstance(cached.newest, int) or not torch.compiler.is_compiling():
             N = int(cached.newest) + 1 - cached.first

@@ -31,7 +31,7 @@ class Cached(NamedTuple):
         return self.k.shape[2]
 
     @property
-    def has_room(self) -> bool:
+    def has_unfilled_slots(self) -> bool:
         """Whether there are unfilled slots after the newest token."""
         return not isinstance(self.newest, int) or self.newest + 1 - self.first != self.num_tokens
 

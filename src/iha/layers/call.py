@@ -16,7 +16,7 @@ class Shared:
     rotations: dict[int, Rotation]  # RoPE of the new tokens, keyed by the layers' `rotary_stride`
     backend: str  # for the layers that take one
     with_weights: bool = False  # use the plain formula and return the attention weights
-    biases: dict[Any, Tensor] = field(default_factory=dict)  # masks of the decoding step, keyed by all they depend on
+    decoding_masks: dict[Any, Tensor] = field(default_factory=dict)  # keyed by all that they depend on
 
     def to(self, device: torch.device | str, **_: Any) -> "Shared":
         """A copy on another device. `accelerate` calls this when it places layers on several devices."""

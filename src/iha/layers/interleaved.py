@@ -85,7 +85,7 @@ class InterleavedHeadAttention(SelfAttention):
         if init == "warm_start" and num_pseudo_heads > 1 and rope_theta is not None and rope_positions == "virtual":
             raise ValueError(
                 f"init='warm_start' cannot be exact with rope_positions='virtual' and {num_pseudo_heads} pseudo-heads: "
-                "the copies of a key would be turned apart; use rope_positions='token'"
+                "the copies of a key would be rotated by different angles; use rope_positions='token'"
             )
         self.num_pseudo_heads = num_pseudo_heads  # P
         self.rotary_stride = num_pseudo_heads if rope_positions == "virtual" else 1
@@ -131,8 +131,8 @@ class InterleavedHeadAttention(SelfAttention):
     def decode(self, q: Tensor, cached: Cached, call: Call) -> Tensor:
         """The cache is not mixed. Instead alpha_k is applied to the query and alpha_v to the output, one token each."""
         rotary = None if call.rotation is None else call.rotation.query_to_key
-        bias = self.decoding_bias(cached, call)
-        return decode_interleaved(q, cached.k, cached.v, *as_autocast(*self.mixing), bias=bias, rotary=rotary)
+        mask = self.decoding_mask(cached, call)
+        return decode_interleaved(q, cached.k, cached.v, *as_autocast(*self.mixing), bias=mask, rotary=rotary)
 
     @property
     def mixing(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:

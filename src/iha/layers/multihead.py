@@ -43,4 +43,4 @@ class MultiHeadAttention(SelfAttention):
         return attend_with_weights(q, k, v, masking, dropout_p=self.dropout_p)
 
     def decode(self, q: Tensor, cached: Cached, call: Call) -> Tensor:
-        return decode_multihead(q, cached.k, cached.v, self.decoding_bias(cached, call))
+        return decode_multihead(q, cached.k, cached.v, self.decoding_mask(cached, call))

@@ -179,7 +179,7 @@ class IHAConfig(PreTrainedConfig):
         if self.mixing_init == "warm_start" and self.rope_positions == "virtual" and P > 1:
             raise ValueError(
                 f"mixing_init='warm_start' cannot be exact with rope_positions='virtual' and {P} pseudo-heads: "
-                "the copies of a key would be turned apart; use rope_positions='token'"
+                "the copies of a key would be rotated by different angles; use rope_positions='token'"
             )
         if self.num_attention_heads % (self.num_key_value_heads or 1):
             heads = f"{self.num_key_value_heads}, {self.num_attention_heads}"
@@ -187,7 +187,7 @@ class IHAConfig(PreTrainedConfig):
         if (self.head_dim or 0) < 2:
             raise ValueError(f"hidden_size {self.hidden_size} leaves heads of {self.head_dim} features; give head_dim")
         if (self.head_dim or 0) % 2:
-            raise ValueError(f"RoPE turns pairs of features: head_dim must be even, got {self.head_dim}")
+            raise ValueError(f"RoPE rotates pairs of features: head_dim must be even, got {self.head_dim}")
         if self.attention_dropout:
             raise ValueError(f"attention_dropout is not supported, got {self.attention_dropout}")
         check_rope(self.rope_parameters or {}, ROPE_TYPES)

@@ -23,7 +23,7 @@ def decode_interleaved(
     alpha_v: Tensor,  # (G, G, P)
     collapse: Tensor,  # (H, P) or (H, H*P)
     *,
-    bias: Tensor | None = None,  # (1 or B, H*P*P, T), from `decoding_bias`; everything is visible when None
+    bias: Tensor | None = None,  # (1 or B, H*P*P, T), from `additive_mask`; everything is visible when None
     rotary: tuple[Tensor, Tensor] | None = None,  # full cos and sin, (P, P, 1, D) each: rotation by p - p' at [p, p']
 ) -> Tensor:  # (B, 1, H, D)
     B, G, T, D = k.shape
@@ -74,7 +74,7 @@ def decode_multihead(
     q: Tensor,  # (B, 1, H, D), the new token
     k: Tensor,  # (B, G, T, D)
     v: Tensor,  # (B, G, T, D)
-    bias: Tensor | None = None,  # (1 or B, H, T), from `decoding_bias`
+    bias: Tensor | None = None,  # (1 or B, H, T), from `additive_mask`
 ) -> Tensor:  # (B, 1, H, D)
     """Multi-head attention of one new token by two products. SDPA on CPU would repack all keys for a single row."""
     B, _, H, D = q.shape
@@ -111,7 +111,7 @@ def visible_to_newest(
     return visible
 
 
-def decoding_bias(visible: Tensor, num_heads: int, dtype: torch.dtype) -> Tensor:
+def additive_mask(visible: Tensor, num_heads: int, dtype: torch.dtype) -> Tensor:
     """The mask of `visible_to_newest` as a bias for the two decoding functions, (1 or B, H*P*P, T)."""
     bias = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
     return bias.flatten(1, 2).repeat(1, num_heads, 1)

@@ -65,8 +65,8 @@ def _fold(config: IHAConfig, index: int, mixing: dict[str, Tensor]) -> Fold:
     if P > 1:
         if config.rope_positions == "virtual":
             raise ValueError(
-                f"layer {index}: rope_positions='virtual' rotates its {P} pseudo-heads by different angles, which cannot "
-                "be folded"
+                f"layer {index}: rope_positions='virtual' rotates its {P} pseudo-heads by different angles; "
+                "it cannot be folded"
             )
         if not bool((alpha_k == alpha_k[:, :, :1]).all()) or len(alpha_q[:, :, used].unique(dim=2).unbind(2)) > 1:
             raise ValueError(f"layer {index}: its {P} pseudo-heads have learned apart; their mixing cannot be folded")

@@ -53,7 +53,7 @@ def all_needles(rng: Random) -> Facts:
 
 def all_pairs(rng: Random) -> Facts:
     keys = rng.sample(WORDS, len(WORDS))
-    values = [str(number) for number in rng.sample(range(100, 1000), len(WORDS))]
+    values = [str(rng.randrange(10, 100)) for _ in keys]
     lines = [f"\n{key} = {value}" for key, value in zip(keys, values, strict=True)]
     return Facts(lines, f"\nWhat is {keys[0]}?", values[0], "Pairs:", fill=True)
 

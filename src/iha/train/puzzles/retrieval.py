@@ -20,7 +20,7 @@ def pairs(rng: random.Random, counts: Sequence[int]) -> Puzzle:
     """
     count = rng.choice(list(counts))
     keys = rng.sample(WORDS, count)
-    values = [str(rng.randrange(100, 1000)) for _ in keys]
+    values = [str(value) for value in rng.sample(range(10, 100), count)]  # one token each
     pieces = [Piece("Pairs:" + "".join(f"\n{key} = {value}" for key, value in zip(keys, values, strict=True)))]
     for asked in rng.sample(range(count), count):
         pieces += [Piece(f"\nWhat is {keys[asked]}?"), Piece(f" {values[asked]}", is_answer=True)]

@@ -69,3 +69,12 @@ def test_every_ablation_is_a_valid_model(tmp_path, variant):
 def test_bad_settings_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         Settings(**wrong)
+
+
+def test_the_users_changes_have_the_last_word_before_an_ablation(tmp_path):
+    changes = ("model.config.hidden_size=96", "model.config.num_pseudo_heads=3")
+    main, ablated = plan(
+        Settings(mechanisms=("iha",), variants=("P=4",), phases=("pretrain",), changes=changes), RECIPES, tmp_path
+    )
+    assert (main.recipe.model.config["hidden_size"], main.recipe.model.config["num_pseudo_heads"]) == (96, 3)
+    assert (ablated.recipe.model.config["hidden_size"], ablated.recipe.model.config["num_pseudo_heads"]) == (96, 4)

@@ -165,13 +165,13 @@ def _run(
     name = run_name(phase, mechanism, variant, seed, rate if swept else None)
     path = recipes / f"{phase}.yaml"
     shorter = SHORTER[phase] if settings.size == "quick" else ()
-    changes = [f"name={name}", f"seed={seed}", *MECHANISMS[mechanism], *shorter, *settings.changes]
+    changes = [f"name={name}", f"seed={seed}", *MECHANISMS[mechanism], *shorter]
     after = None
     if phase == "pretrain":
-        changes += [*SIZES[settings.size], *COMMON, *ABLATIONS.get(variant, ())]
+        changes += [*SIZES[settings.size], *COMMON, *settings.changes, *ABLATIONS.get(variant, ())]
     else:
         after = run_name(PHASES[PHASES.index(phase) - 1], mechanism, "", seed)
-        changes += [f"model.init_from={out / after / 'export'}", tokenizer_of(out / after)]
+        changes += [f"model.init_from={out / after / 'export'}", tokenizer_of(out / after), *settings.changes]
     if rate is None:
         rate = dict(settings.rates).get(mechanism)
     if rate is not None and phase == "pretrain":

@@ -21,17 +21,18 @@ def reproduce(
     """
     from iha.cli.invocation import command_line
     from iha.cli.progress import bars
-    from iha.records import Table
+    from iha.records import Record, Table
     from iha.reproduce.run import run_stages
     from iha.reproduce.stages import stages
 
+    launch: Record | None = None
     with bars() as progress:
         if scale == "paper":
             from iha.reproduce.paper import reproduce_paper
 
             launch, outcomes = reproduce_paper(gpus, gpu, out, command=command_line(), progress=progress)
         else:
-            launch, outcomes = None, run_stages(stages(scale, out), out, command=command_line(), progress=progress)
+            outcomes = run_stages(stages(scale, out), out, command=command_line(), progress=progress)
     if launch is not None:
         _show_launch(launch, out)
     table = Table(f"iha reproduce --scale {scale}", ["stage", "state", "minutes", "CPU minutes", "detail"])

@@ -44,7 +44,7 @@ PRETRAIN, FINE_TUNED = _table("pretrain"), _table("fine_tuned")
 RULER_WHERE: str = _PAPER["ruler"]["where"]
 RULER_AVERAGES: dict[str, float] = _PAPER["ruler"]["averages"]
 MULTI_KEY_GAINS: dict[str, int] = _PAPER["ruler"]["multi_key_gains"]  # by length, per cent over Global Attention
-ABSTRACT_MULTI_KEY_GAINS: tuple[int, int] = tuple(_PAPER["ruler"]["abstract"]["multi_key_gains"])
+ABSTRACT_MULTI_KEY_GAINS: tuple[int, ...] = tuple(_PAPER["ruler"]["abstract"]["multi_key_gains"])
 SYNTHETIC_WHERE: str = _PAPER["synthetic"]["where"]
 SYNTHETIC_LEADS: dict[str, float] = _PAPER["synthetic"]["leads"]  # of IHA over 2-simplicial attention, by task
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from iha.evaluate.protocol import Decoding, Question, Source, Verdict
 from iha.train.puzzles import PUZZLES, generate
@@ -17,9 +16,9 @@ class PuzzleTask:
 
     puzzle: str  # a key of PUZZLES
 
-    metrics: ClassVar[tuple[str, ...]] = ("EM",)
-    decoding: ClassVar[Decoding] = Decoding()
-    runs_code: ClassVar[bool] = False
+    metrics = ("EM",)
+    decoding = Decoding()
+    runs_code = False
 
     def __post_init__(self) -> None:
         if self.puzzle not in PUZZLES:

@@ -48,7 +48,8 @@ def training_stages(gpus: int, gpu: str, out: Path) -> list[Stage]:
 
 def _mechanism(mechanism: str, gpus: int, gpu: str, out: Path) -> list[Stage]:
     stages: list[Stage] = []
-    label, before = LABELS[mechanism], None
+    label = LABELS[mechanism]
+    before: Path | None = None
     for path, tasks in PHASES:
         recipe = read_recipe(path, [f"model.attention={mechanism}"])
         name = f"{recipe.name}-{mechanism}"

@@ -7,6 +7,7 @@ import pytest
 from iha.experiment.compare import compare
 from iha.experiment.run import run_all
 from iha.experiment.upcycle import RETRIEVAL_NAME, VARIANTS, Upcycling, plan_upcycling
+from iha.train.recipe import read_recipe
 
 RECIPES = Path(__file__).parent.parent.parent / "recipes" / "scale-model"
 
@@ -36,8 +37,12 @@ def test_what_a_variant_changes(tmp_path):
     assert runs["P=2, routed"].conversion == {"num_pseudo_heads": 2, "layers": None, "routed": True, "seed": 0}
     assert runs["P=2, last two layers"].conversion["layers"] == [-2, -1]
     assert runs[""].conversion is None
-    text = [run.recipe.data.sources[0].weight for run in (runs[""], runs[f"P=2, {RETRIEVAL_NAME}"])]
-    assert text == [0.5, 0.1]
+    weights = [run.recipe.data.sources[0].weight for run in (runs[""], runs[f"P=2, {RETRIEVAL_NAME}"])]
+    assert weights[1] == pytest.approx(weights[0] / 5)
+    pretrain = read_recipe(RECIPES / "pretrain.yaml")
+    assert runs[""].recipe.data.sources == pretrain.data.sources
+    assert runs[""].recipe.schedule.steps == round(pretrain.schedule.steps / 4)
+    assert runs[""].learning_rate == pretrain.optimiser.learning_rate / 2
 
 
 def test_originals_are_always_made(tmp_path):
@@ -67,7 +72,7 @@ def test_conversions_are_trained_beside_their_original(little, monkeypatch):
         "validation.every=1", "optimiser.learning_rate=1e-9",
     )  # fmt: skip
     variants = ("P=2, last two layers", "P=2, routed, frozen")
-    runs = plan_upcycling(Upcycling(variants, length=2 / 300, changes=changes), RECIPES, little.runs)
+    runs = plan_upcycling(Upcycling(variants, length=0.002, changes=changes), RECIPES, little.runs)
     records = run_all(runs, little.runs, little.records, command="iha experiment upcycle")
     rows = {row["variant"]: row for row in compare(records, "upcycle")["rows"]}
     for variant in variants:

@@ -14,8 +14,8 @@ def upcycle(
         list[str] | None, typer.Option(help="E.g. 'P=2, frozen'; several times for several; all when not given.")
     ] = None,
     seeds: Annotated[str, typer.Option(help="Comma-separated; pretrain-global must be there for each.")] = "0",
-    length: Annotated[float, typer.Option(help="Steps, in multiples of the recipe's.")] = 1.0,
-    recipes: Annotated[Path, typer.Option(help="Where upcycle.yaml is.")] = Path("recipes/scale-model"),
+    length: Annotated[float, typer.Option(help="Steps, in multiples of those of pre-training.")] = 0.25,
+    recipes: Annotated[Path, typer.Option(help="Where pretrain.yaml is.")] = Path("recipes/scale-model"),
     speed: Annotated[float, typer.Option(help="Tokens per second to plan with.")] = 5000.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
     runs: Annotated[Path, typer.Option(help="Run directories of `iha experiment scale-model`.")] = Path(

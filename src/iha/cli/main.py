@@ -12,6 +12,7 @@ from iha.cli.bench_trainer import trainer
 from iha.cli.convert import convert
 from iha.cli.eval import group as evaluation
 from iha.cli.experiment import scale_model
+from iha.cli.experiment_compare import compare
 from iha.cli.experiment_evaluate import evaluate
 from iha.cli.experiment_inside import inside
 from iha.cli.experiment_measure import measure
@@ -60,6 +61,7 @@ experiment = typer.Typer(cls=Group, help="Experiments made of many training runs
 experiment.command("scale-model", cls=Command)(scale_model)
 experiment.command("evaluate", cls=Command)(evaluate)
 experiment.command("measure", cls=Command)(measure)
+experiment.command("compare", cls=Command)(compare)
 experiment.command("inside", cls=Command)(inside)
 experiment.command("upcycle", cls=Command)(upcycle)
 app.add_typer(experiment, name="experiment")

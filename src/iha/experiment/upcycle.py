@@ -1,7 +1,8 @@
 """Upcycling: is a converted model better than its original, when both are trained on for as long on the same data?
 
 The original is the pre-trained model with global attention. A conversion computes the same function at step 0, so all
-runs of a seed begin with the same loss.
+runs of a seed begin with the same loss. They are trained by the recipe of pre-training, with fewer steps and a lower
+learning rate.
 """
 
 from dataclasses import dataclass, field
@@ -12,9 +13,9 @@ from iha.experiment.plan import Run, converted, run_name, shared_data, steps_of,
 from iha.train.recipe import read_recipe
 
 PHASE, SOURCE = "upcycle", "global"
-# Of the sources of the recipe, the first is real text; what remains asks for retrieval and for chained facts.
-RETRIEVAL = ("data.sources.0.weight=0.1",)
 RETRIEVAL_NAME = "retrieval-rich data"
+RETRIEVAL_TEXT = 0.2  # of the weight that real text has otherwise; what remains asks for retrieval and chained facts
+RATE = 0.5  # of the peak learning rate of pre-training
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Upcycling:
 
     variants: tuple[str, ...] = tuple(VARIANTS)
     seeds: tuple[int, ...] = (0,)
-    length: float = 1.0  # steps in multiples of the recipe's
+    length: float = 0.25  # steps in multiples of those of pre-training
     changes: tuple[str, ...] = field(default_factory=tuple)  # of every recipe
 
     def __post_init__(self) -> None:
@@ -70,7 +71,7 @@ def plan_upcycling(settings: Upcycling, recipes: Path, out: Path) -> list[Run]:
     """All runs, one seed after the other; the originals that others are compared with are always among them."""
     needed = {"", *(RETRIEVAL_NAME for name in settings.variants if VARIANTS[name].retrieval)}
     names = [name for name in VARIANTS if name in needed | set(settings.variants)]
-    return [_run(settings, recipes / "upcycle.yaml", out, name, seed) for seed in settings.seeds for name in names]
+    return [_run(settings, recipes / "pretrain.yaml", out, name, seed) for seed in settings.seeds for name in names]
 
 
 def _run(settings: Upcycling, recipe: Path, out: Path, name: str, seed: int) -> Run:
@@ -82,13 +83,17 @@ def _run(settings: Upcycling, recipe: Path, out: Path, name: str, seed: int) -> 
     changes = [
         f"name={run}", f"seed={seed}", f"model.attention={mechanism}", f"model.init_from={start}",
         tokenizer_of(out / after), f"data.directory={shared_data(out, PHASE, seed)}",
-        *(RETRIEVAL if variant.retrieval else ()), *settings.changes, *steps_of(recipe, settings.length),
-        f"optimiser.train={'mixing' if variant.frozen else 'all'}",
+        f"optimiser.learning_rate={RATE * read_recipe(recipe).optimiser.learning_rate}",
+        f"optimiser.train={'mixing' if variant.frozen else 'all'}", *steps_of(recipe, settings.length),
+        *settings.changes,
     ]  # fmt: skip
     read = read_recipe(recipe, changes)
+    if variant.retrieval:
+        (text,) = (index for index, source in enumerate(read.data.sources) if source.name == "text")
+        changes.append(f"data.sources.{text}.weight={RETRIEVAL_TEXT * read.data.sources[text].weight}")
     if variant.mixing_rate != 1:
-        rate = variant.mixing_rate * read.optimiser.learning_rate
-        read = read_recipe(recipe, [*changes, f"optimiser.mixing_learning_rate={rate}"])
+        changes.append(f"optimiser.mixing_learning_rate={variant.mixing_rate * read.optimiser.learning_rate}")
+    read = read_recipe(recipe, changes)
     conversion = None
     if variant.pseudo_heads is not None:
         layers = None if variant.layers is None else list(variant.layers)

@@ -75,7 +75,7 @@ def cost_table(compared: dict[str, Any]) -> Table:
                 f"{row['tokens_per_second']:,.0f}", f"{row['peak_bytes'] / 2**20:,.0f}", f"{row['learning_rate']:g}",
             ]
         )  # fmt: skip
-    table.note("Training: forward and backward. Speed is the median of a run, on a machine that did other work too.")
+    table.note("FLOPs of training. Speed is the median of a run; peak memory is that of the process that made it.")
     return table
 
 

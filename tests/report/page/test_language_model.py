@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from iha.report.page.language_model import language_model_section
 from iha.report.page.section import Chart, Details, Figure, Missing
 from page_records import answers, results_of
@@ -28,17 +30,19 @@ def test_tables_and_charts_have_the_records_numbers(tmp_path):
     charts = {chart.id: chart for chart in parts(section, Chart)}
     losses = {row["model"]: row for row in charts["loss-0-pretrain"].spec["data"]["values"]}
     assert losses["iha"] == {"model": "iha", "loss": 2.3125, "low": 2.25, "high": 2.375}
-    curve = charts["loss-curves-0"].spec["data"]["values"]
-    assert [(row["tokens"], row["loss"]) for row in curve if row["model"] == "iha"] == [(1e-4, 2.9), (2e-4, 2.25)]
-    probes = charts["probe-curves-0"].spec["data"]["values"]
-    assert [row["accuracy"] for row in probes if row["model"] == "global"] == [10.0, 60.0, 97.0]
+    curve = charts["loss-tokens-0"].spec["data"]["values"]
+    points = [(row["x"], row["value"], row["low"], row["high"]) for row in curve if row["model"] == "iha"]
+    assert points[0] == pytest.approx((1e-4, 2.9625, 2.9, 3.025))
+    assert points[1] == pytest.approx((2e-4, 2.3125, 2.25, 2.375))
+    probes = charts["learned-0"].spec["data"]["values"]
+    assert [row["value"] for row in probes if row["model"] == "global"] == [10.0, 60.0, 97.0]
 
 
 def test_a_sweep_of_learning_rates_is_not_drawn_among_the_curves(tmp_path):
     swept = run_record("iha", 0, [9.0, 9.0], rate=1e-2, folder="scale-model")
     section = language_model_section(results_of(tmp_path, *study(), swept))
-    (curves,) = [chart for chart in parts(section, Chart) if chart.id == "loss-curves-0"]
-    assert 9.0 not in [row["loss"] for row in curves.spec["data"]["values"]]
+    (curves,) = [chart for chart in parts(section, Chart) if chart.id == "loss-tokens-0"]
+    assert 9.0 not in [row["value"] for row in curves.spec["data"]["values"]]
 
 
 def test_this_run_and_the_committed_one_stay_apart(tmp_path):

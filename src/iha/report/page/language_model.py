@@ -1,25 +1,25 @@
 """The paper's main experiment, to scale: losses, when retrieval is learned, and what the models answer."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from iha.experiment.compare import compare, is_swept
+from iha.evaluate.pseudo_heads import KIND as PSEUDO_HEADS
+from iha.experiment.compare import compare_all
 from iha.experiment.evaluation import KIND as EVALUATION
 from iha.experiment.measure import KIND as MEASUREMENT
-from iha.experiment.plan import PHASES
 from iha.experiment.run import KIND as RUN
 from iha.records import Record
-from iha.report.page.charts import bars, lines
+from iha.report.page.charts import bars
 from iha.report.page.results import ORIGINS, Results
 from iha.report.page.section import Chart, Details, Figure, Missing, Section, Text
+from iha.report.pseudo_heads import of_records, pseudo_heads_table
 from iha.report.scale_model import evaluation_table, phase_tables, task_title
+from iha.report.scale_model_charts import curve_charts, difference_chart, length_chart
 from iha.report.scale_model_measured import measured_tables
 
 COMMAND = "iha experiment scale-model"
 EVALUATE = "iha experiment evaluate out/scale-model"
-PROBES = ("pairs", "needles", "hops 1", "hops 2", "hops 3", "arithmetic")
 
 
 def language_model_section(results: Results) -> Section:
@@ -33,10 +33,9 @@ def language_model_section(results: Results) -> Section:
     if not studies:
         section.add(Missing("the five mechanisms trained side by side", COMMAND))
     for number, (origin, runs) in enumerate(studies):
-        for phase in PHASES:
-            if any(run.config["phase"] == phase for run in runs):
-                _add_phase(section, compare(runs, phase), runs[0].command, number, origin)
-        section.add(*_curves(runs, number, origin))
+        for compared in compare_all(runs).values():
+            _add_phase(section, compared, runs[0].command, number, origin)
+        section.add(*curve_charts(runs, f"-{number}", origin))
     _add_measurements(section, results)
     _add_answers(section, results)
     return section
@@ -48,6 +47,7 @@ def _add_phase(section: Section, compared: dict[str, Any], command: str, number:
     section.add(Figure(first, command))
     if compared["rows"]:
         section.add(_losses(compared, command, f"{number}-{compared['phase']}", origin))
+        section.add(*difference_chart(compared, command, f"-{number}", origin))
     if rest:
         tables = tuple(Figure(table, command) for table in rest)
         section.add(Details(f"More on {compared['phase']}: when puzzles are learned, costs, variants", tables))
@@ -76,49 +76,22 @@ def _losses(phase: dict[str, Any], command: str, key: str, origin: str) -> Chart
     return Chart(f"loss-{key}", f"Loss after {phase['phase']} ({origin})", spec, alt, command)
 
 
-def _curves(runs: Sequence[Record], number: int, origin: str) -> list[Chart]:
-    """Pre-training of the five mechanisms, seed 0."""
-    plain = [
-        run
-        for run in runs
-        if run.config["phase"] == "pretrain" and run.seed == 0 and not run.config["variant"]
-        if not is_swept(run.config["name"])
-    ]
-    if not plain:
-        return []
-    loss = [
-        {"model": run.config["label"], "tokens": point["tokens"] / 1e6, "loss": point["text"]}
-        for run in plain
-        for point in run.results["validation"]
-        if "text" in point
-    ]
-    probes = [
-        {"model": run.config["label"], "tokens": point["tokens"] / 1e6, "accuracy": 100 * point[name], "puzzle": name}
-        for run in plain
-        for point in run.results["probe"]
-        for name in PROBES
-        if name in point
-    ]
-    command = plain[0].command
-    loss_spec = lines(loss, "tokens", "loss", "model", x_title="tokens, millions", y_title="validation loss on text")
-    probe_spec = lines(
-        probes, "tokens", "accuracy", "model",
-        x_title="tokens, millions", y_title="accuracy, %", facet="puzzle", number=".1f",
-    )  # fmt: skip
-    title, learned = "Validation loss on text, seed 0", "When retrieval and chaining are learned, seed 0"
-    return [
-        Chart(f"loss-curves-{number}", f"{title} ({origin})", loss_spec, "loss against tokens", command, ("x", "y")),
-        Chart(f"probe-curves-{number}", f"{learned} ({origin})", probe_spec, "accuracy against tokens", command),
-    ]
-
-
 def _add_measurements(section: Section, results: Results) -> None:
     """What finished runs can do: retrieval by length, puzzles by kind, word problems."""
-    for origin in ORIGINS:
-        records = [found.record for found in results.of_kind(MEASUREMENT, origin)]
-        for table in measured_tables(sorted(records, key=lambda record: str(record.config["name"]))):
+    for number, origin in enumerate(ORIGINS):
+        records = _of(results, MEASUREMENT, origin)
+        for table in measured_tables(records):
             table.title = f"{table.title} ({origin})"
             section.add(Figure(table, records[0].command))
+        section.add(*length_chart(records, f"-{number}", origin))
+        inside = _of(results, PSEUDO_HEADS, origin)
+        if inside:
+            section.add(Figure(pseudo_heads_table(of_records(inside)), inside[0].command))
+
+
+def _of(results: Results, kind: str, origin: str) -> list[Record]:
+    records = [found.record for found in results.of_kind(kind, origin)]
+    return sorted(records, key=lambda record: str(record.config["name"]))
 
 
 def _add_answers(section: Section, results: Results) -> None:

@@ -6,6 +6,7 @@ returned by `flop_counter()` also knows the CPU kernel. Our formulas count what 
 backward. Torch's formulas count SDPA as if nothing were masked, so global causal attention counts twice its cost.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
 from iha.ops.backends.banded import Segments
 from iha.ops.backends.tiled import tiling_of
 from iha.ops.backends.tiles import Tiling, blocks
-from iha.ops.masking import Masking
+from iha.ops.masking import PACKED_LENGTH, Masking
 
 _FORWARD, _BACKWARD = 2, 5  # matrix products per tile: scores, output; recomputed scores, four gradients
 
@@ -37,36 +38,29 @@ def _sdpa_backward(grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int
 
 
 @register_flop_formula(torch.ops.iha.tiled_attention, get_raw=True)
-def _tiled(
-    q: Tensor, k: Tensor, v: Tensor, causal: str | None, window: int | None, P: int, padding: Tensor | None,
-    documents: Tensor | None, *_: Any, **__: Any,
-) -> int:  # fmt: skip
-    return _FORWARD * _product(q, forward_pairs(tiling_of(q, k, Masking.unpack(causal, window, P, padding, documents))))
+def _tiled(q: Tensor, k: Tensor, v: Tensor, *options: Any, **_: Any) -> int:
+    return _FORWARD * _product(q, forward_pairs(tiling_of(q, k, _masking(options))))
 
 
 @register_flop_formula(torch.ops.iha.tiled_attention_backward, get_raw=True)
 def _tiled_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: str | None, window: int | None,
-    P: int, padding: Tensor | None, documents: Tensor | None, *_: Any, **__: Any,
-) -> int:  # fmt: skip
-    return _BACKWARD * _product(
-        q, backward_pairs(tiling_of(q, k, Masking.unpack(causal, window, P, padding, documents)))
-    )
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *options: Any, **_: Any
+) -> int:
+    return _BACKWARD * _product(q, backward_pairs(tiling_of(q, k, _masking(options))))
 
 
 @register_flop_formula(torch.ops.iha.banded_attention, get_raw=True)
 def _banded(
-    q: Tensor, k: Tensor, v: Tensor, rows_q: Tensor, rows_k: Tensor, rows_v: Tensor, rows_out: Tensor,
-    causal: str | None, window: int | None, P: int, padding: Tensor | None, documents: Tensor | None,
-    *_: Any, **__: Any,
+    q: Tensor, k: Tensor, v: Tensor, rows_q: Tensor, rows_k: Tensor, rows_v: Tensor, collapse: Tensor, *options: Any,
+    **_: Any,
 ) -> int:  # fmt: skip
     B, D = q.shape[0], q.shape[3]
-    segments = Segments.of(q, k, Masking.unpack(causal, window, P, padding, documents))
+    segments = Segments.of(q, k, _masking(options))
     total = 0
     for queries in blocks((segments.first_query, segments.N), segments.segment):
         keys = segments.keys_seen_by(queries)
         # The windows of neighbouring segments overlap; the keys they share are mixed once per segment.
-        mixed = (queries[1] - queries[0]) * (rows_q.numel() + rows_out.numel())
+        mixed = (queries[1] - queries[0]) * (rows_q.numel() + _products(collapse, segments.P))
         mixed += (keys[1] - keys[0]) * (rows_k.numel() + rows_v.numel())
         total += 2 * B * D * mixed + _FORWARD * _product(q, forward_pairs(segments.tiling(queries, keys, B)))
     return total
@@ -74,22 +68,30 @@ def _banded(
 
 @register_flop_formula(torch.ops.iha.banded_attention_backward, get_raw=True)
 def _banded_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, rows_q: Tensor, rows_k: Tensor, rows_v: Tensor, rows_out: Tensor,
-    virtual_out: Tensor, lse: Tensor, causal: str | None, window: int | None, P: int,
-    padding: Tensor | None, documents: Tensor | None, *_: Any, **__: Any,
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, rows_q: Tensor, rows_k: Tensor, rows_v: Tensor, collapse: Tensor,
+    virtual_out: Tensor, lse: Tensor, *options: Any, **_: Any,
 ) -> int:  # fmt: skip
     B, Nq, D = q.shape[0], q.shape[1], q.shape[3]
-    segments = Segments.of(q, k, Masking.unpack(causal, window, P, padding, documents))
-    total = 2 * B * D * Nq * rows_out.numel()  # the gradient of R
+    segments = Segments.of(q, k, _masking(options))
+    total = 2 * B * D * Nq * _products(collapse, segments.P)  # the gradient of R
     for keys in blocks((0, segments.N), segments.segment):
         queries = segments.queries_that_see(keys)
         if queries[0] == queries[1]:
             continue
         # q, k and v are mixed again, and each mixing has two gradients. For R only the input's gradient is left.
-        mixed = (queries[1] - queries[0]) * (3 * rows_q.numel() + rows_out.numel())
+        mixed = (queries[1] - queries[0]) * (3 * rows_q.numel() + _products(collapse, segments.P))
         mixed += (keys[1] - keys[0]) * 3 * (rows_k.numel() + rows_v.numel())
         total += 2 * B * D * mixed + _BACKWARD * _product(q, backward_pairs(segments.tiling(queries, keys, B)))
     return total
+
+
+def _masking(options: Sequence[Any]) -> Masking:
+    return Masking.unpack(*options[:PACKED_LENGTH])
+
+
+def _products(collapse: Tensor, P: int) -> int:
+    """Multiply-adds of R per token and feature in matrix products; a per-head R is applied elementwise, uncounted."""
+    return 0 if collapse.shape[1] == P else collapse.numel()
 
 
 def forward_pairs(tiling: Tiling) -> int:

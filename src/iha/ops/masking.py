@@ -10,6 +10,8 @@ from iha.ops.visibility import Causality, Visibility
 
 # A Masking as arguments of a torch.library operator: causal, window, P, key_padding_mask, document_ids.
 Packed = tuple[str | None, int | None, int, Tensor | None, Tensor | None]
+PACKED_SCHEMA = "str? causal, SymInt? window, SymInt num_pseudo_heads, Tensor? key_padding_mask, Tensor? document_ids"
+PACKED_LENGTH = 5  # arguments in that schema
 
 
 @dataclass(frozen=True, eq=False)  # comparing tensors with == does not give one bool

@@ -1,7 +1,8 @@
 """Mixing over the head axis: Step 2 (pseudo-heads, alpha) and Step 5 (collapse, R) of Algorithm 1.
 
-Both apply one small matrix to the heads of every token. With the rows of alpha in (p, h) order, alpha @ x[n] already
-is the P consecutive virtual tokens of token n. The interleaving of Step 3 therefore needs no transpose and no copy.
+alpha applies one small matrix to the heads of every token. With its rows in (p, h) order, alpha @ x[n] already is the P
+consecutive virtual tokens of token n. The interleaving of Step 3 therefore needs no transpose and no copy. A per-head R
+weighs each pseudo-head by one number, which takes half the time of a product with a block-diagonal matrix.
 """
 
 import torch
@@ -17,12 +18,9 @@ def mixing_rows(alpha: Tensor) -> Tensor:
 
 
 def collapse_rows(collapse: Tensor, num_pseudo_heads: int) -> Tensor:
-    """R, (H, P) or (H, H*P), as the matrix (H, P*H) that maps pseudo-heads to heads."""
+    """R over all heads, (H, H*P), as the matrix (H, P*H) that maps pseudo-heads to heads."""
     H, P = collapse.shape[0], num_pseudo_heads
-    if collapse.shape == (H, H * P):
-        return collapse.view(H, H, P).transpose(1, 2).reshape(H, P * H)  # [h, (p, h')]
-    # A per-head R is the block-diagonal case. The extra zeros cost less than a strided reduction would.
-    return torch.diag_embed(collapse.t()).transpose(0, 1).reshape(H, P * H)  # [h, (p, h')], zero off h = h'
+    return collapse.view(H, H, P).transpose(1, 2).reshape(H, P * H)  # [h, (p, h')]
 
 
 def mix(x: Tensor, alpha: Tensor, rotary: tuple[Tensor, Tensor] | None = None) -> Tensor:
@@ -36,8 +34,41 @@ def mix(x: Tensor, alpha: Tensor, rotary: tuple[Tensor, Tensor] | None = None) -
 
 def collapse_pseudo_heads(x: Tensor, collapse: Tensor, num_pseudo_heads: int) -> Tensor:
     """Back to one output per head: x (B, N*P, H, D) and R (H, P) or (H, H*P) give (B, N, H, D)."""
-    x = x.unflatten(1, (-1, num_pseudo_heads)).flatten(2, 3)  # (B, N, P*H, D)
-    return combine_heads(collapse_rows(collapse, num_pseudo_heads), x)
+    x = x.unflatten(1, (-1, num_pseudo_heads))  # (B, N, P, H, D)
+    if not _is_per_head(collapse, num_pseudo_heads):
+        return combine_heads(collapse_rows(collapse, num_pseudo_heads), x.flatten(2, 3))
+    out = x[:, :, 0] * collapse[:, 0, None]
+    for p in range(1, num_pseudo_heads):
+        out = torch.addcmul(out, x[:, :, p], collapse[:, p, None])
+    return out
+
+
+def collapse_pseudo_heads_backward(
+    grad: Tensor,  # (B, N, H, D), of the heads
+    collapse: Tensor,
+    num_pseudo_heads: int,
+) -> Tensor:  # (B, N*P, H, D), of the pseudo-heads
+    if _is_per_head(collapse, num_pseudo_heads):
+        pseudo = grad[:, :, None] * collapse.t()[:, :, None]  # (B, N, P, H, D)
+    else:
+        rows = collapse_rows(collapse, num_pseudo_heads)
+        pseudo = combine_heads(rows.t(), grad).unflatten(2, (num_pseudo_heads, -1))
+    return pseudo.flatten(1, 2)
+
+
+def collapse_grad(grad: Tensor, x: Tensor, collapse: Tensor, num_pseudo_heads: int) -> Tensor:
+    """The gradient of R, shaped like R, from grad (B, N, H, D) and the pseudo-heads x (B, N*P, H, D)."""
+    x = x.unflatten(1, (-1, num_pseudo_heads))  # (B, N, P, H, D)
+    if _is_per_head(collapse, num_pseudo_heads):
+        return torch.linalg.vecdot(grad[:, :, None], x).sum(dim=(0, 1)).t()  # (H, P)
+    rows = combine_heads_rows_grad(grad, x.flatten(2, 3))  # (H, P*H)
+    H = collapse.shape[0]
+    return rows.view(H, num_pseudo_heads, H).transpose(1, 2).reshape(H, -1)
+
+
+def _is_per_head(collapse: Tensor, num_pseudo_heads: int) -> bool:
+    """Whether R is (H, P), not (H, H*P). With one head both are the same."""
+    return collapse.shape[1] == num_pseudo_heads
 
 
 def combine_heads(rows: Tensor, x: Tensor) -> Tensor:

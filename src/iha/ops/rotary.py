@@ -49,6 +49,23 @@ def rotate_by_full(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(y * cos, y.roll(x.shape[-1] // 2, dims=-1), sin).to(x.dtype)
 
 
+def rotate_pseudo_heads_(pseudo: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate pseudo (B, N, P, H, D) in place, pseudo-head p by row p of a table (P, D/2).
+
+    Pseudo-head 0 is usually at the token's own position, already: a row that rotates by nothing is skipped.
+    """
+    first = int(bool((cos[0] == 1).all()) and not bool(sin[0].any()))
+    if first == len(cos):
+        return pseudo
+    part, table = pseudo[:, :, first:], full_table(cos[first:, None], sin[first:, None])  # (P, 1, D) each
+    if part.dtype != cos.dtype:
+        part.copy_(rotate_by_full(part, *table))
+    else:
+        turned = part.roll(part.shape[-1] // 2, dims=-1)
+        part.mul_(table[0]).addcmul_(turned, table[1])
+    return pseudo
+
+
 class Rotation(NamedTuple):
     """RoPE of layers whose positions advance by `stride` per token: P if pseudo-heads have their own positions, else 1.
 

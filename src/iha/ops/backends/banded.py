@@ -13,13 +13,27 @@ import torch
 from torch import Tensor
 
 from iha.ops.backends.tiles import Range, Tiling, backward_tiles, blocks, forward_tiles
-from iha.ops.masking import Masking
-from iha.ops.mixing import collapse_rows, combine_heads, combine_heads_rows_grad, mixing_rows
+from iha.ops.masking import PACKED_LENGTH, PACKED_SCHEMA, Masking
+from iha.ops.mixing import (
+    collapse_grad,
+    collapse_pseudo_heads,
+    collapse_pseudo_heads_backward,
+    combine_heads,
+    combine_heads_rows_grad,
+    mixing_rows,
+)
 from iha.ops.precision import wide
-from iha.ops.rotary import rotate_by
+from iha.ops.rotary import rotate_pseudo_heads_
 
 # Size of one mixed tensor: large enough for efficient calls, small enough that malloc reuses the memory.
 _SEGMENT_BYTES = 1 << 22
+
+_TENSORS = (
+    "Tensor q, Tensor k, Tensor v, "  # un-mixed heads: (B, Nq, H, D), (B, N, G, D) twice
+    "Tensor rows_q, Tensor rows_k, Tensor rows_v, "  # alpha as matrices: (P*H, H), (P*G, G) twice
+    "Tensor collapse"  # R: (H, P) or (H, H*P)
+)
+_OPTIONS = f"{PACKED_SCHEMA}, Tensor? cos, Tensor? sin, float scale"  # cos and sin: (P, D/2)
 
 
 def banded_attention(
@@ -36,8 +50,7 @@ def banded_attention(
 ) -> Tensor:  # (B, Nq, H, D)
     tensors = (
         q.contiguous(), k.contiguous(), v.contiguous(),
-        mixing_rows(alpha_q), mixing_rows(alpha_k), mixing_rows(alpha_v),
-        collapse_rows(collapse, masking.visibility.num_pseudo_heads),
+        mixing_rows(alpha_q), mixing_rows(alpha_k), mixing_rows(alpha_v), collapse,
     )  # fmt: skip
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     out, _, _ = _forward(*tensors, *masking.pack(), *(pseudo_rotary or (None, None)), scale, keep)
@@ -86,90 +99,66 @@ class Segments:
 
     def pseudo_heads(self, x: Tensor, rows: Tensor, cos: Tensor | None = None, sin: Tensor | None = None) -> Tensor:
         """Mix x (B, n, M, D) into (B, n*P, H, D). With a table, rotate pseudo-head p by its row p."""
-        pseudo = self._apart(combine_heads(rows, x))
-        return (pseudo if cos is None or sin is None else rotate_by(pseudo, cos, sin)).flatten(1, 2)
+        pseudo = combine_heads(rows, x).unflatten(2, (self.P, -1))  # (B, n, P, H, D)
+        if cos is not None and sin is not None:
+            rotate_pseudo_heads_(pseudo, cos, sin)
+        return pseudo.flatten(1, 2)
 
     def pseudo_heads_backward(
         self, grad: Tensor, x: Tensor, rows: Tensor, cos: Tensor | None = None, sin: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Gradients of x and of rows, in grad's dtype. The inverse rotation uses the negative angle."""
+        """Gradients of x and of rows, in grad's dtype. grad is overwritten: it is rotated back, by the negative angle."""
         grad = grad.unflatten(1, (-1, self.P))  # (B, n, P, H, D)
         if cos is not None and sin is not None:
-            grad = rotate_by(grad, cos, -sin)
+            rotate_pseudo_heads_(grad, cos, -sin)
         grad = grad.flatten(2, 3)  # (B, n, P*H, D)
         return combine_heads(rows.t().to(grad.dtype), grad), combine_heads_rows_grad(grad, x.to(grad.dtype))
 
-    def _apart(self, pseudo: Tensor) -> Tensor:
-        return pseudo.unflatten(2, (self.P, -1))  # (B, n, P, H, D)
 
-
-@torch.library.custom_op("iha::banded_attention", mutates_args=())
+@torch.library.custom_op(
+    "iha::banded_attention", mutates_args=(), schema=f"({_TENSORS}, {_OPTIONS}, bool keep) -> (Tensor, Tensor, Tensor)"
+)
 def _forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    rows_q: Tensor,  # (P*H, H)
-    rows_k: Tensor,  # (P*G, G)
-    rows_v: Tensor,  # (P*G, G)
-    rows_out: Tensor,  # (H, P*H)
-    causal: str | None,
-    window: int | None,
-    num_pseudo_heads: int,
-    key_padding_mask: Tensor | None,
-    document_ids: Tensor | None,
-    cos: Tensor | None,  # (P, D/2)
-    sin: Tensor | None,
-    scale: float,
-    keep: bool,
+    q: Tensor, k: Tensor, v: Tensor, rows_q: Tensor, rows_k: Tensor, rows_v: Tensor, collapse: Tensor, *options: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    local = Segments.of(q, k, Masking.unpack(causal, window, num_pseudo_heads, key_padding_mask, document_ids))
-    out, virtual_out, lse = _outputs(q, num_pseudo_heads, keep)
+    *packed, cos, sin, scale, keep = options
+    local = Segments.of(q, k, Masking.unpack(*packed))
+    out, virtual_out, lse = _outputs(q, local.P, keep)
+    if not keep:  # one segment's, overwritten by the next
+        _, virtual_out, lse = _outputs(q[:, : local.segment], local.P, True)
     for queries in blocks((local.first_query, local.N), local.segment):
         keys = local.keys_seen_by(queries)
-        segment_out, segment_lse = forward_tiles(
+        virtual = local.virtual_rows(queries) if keep else slice(0, (queries[1] - queries[0]) * local.P)
+        forward_tiles(
             local.pseudo_heads(q[:, local.rows(queries)], rows_q, cos, sin),
             local.pseudo_heads(k[:, slice(*keys)], rows_k, cos, sin),
             local.pseudo_heads(v[:, slice(*keys)], rows_v),
             local.tiling(queries, keys, q.shape[0]),
             scale,
+            into=(virtual_out[:, virtual], lse[:, virtual]),
         )
-        pseudo = segment_out.unflatten(1, (-1, num_pseudo_heads)).flatten(2, 3)  # (B, n, P*H, D)
-        out[:, local.rows(queries)] = combine_heads(rows_out, pseudo)
-        if keep:
-            virtual = local.virtual_rows(queries)
-            virtual_out[:, virtual], lse[:, virtual] = segment_out, segment_lse
-    return out, virtual_out, lse
+        out[:, local.rows(queries)] = collapse_pseudo_heads(virtual_out[:, virtual], collapse, local.P)
+    return (out, virtual_out, lse) if keep else (out, *_outputs(q, local.P, False)[1:])
 
 
-@torch.library.custom_op("iha::banded_attention_backward", mutates_args=())
+@torch.library.custom_op(
+    "iha::banded_attention_backward",
+    mutates_args=(),
+    schema=f"(Tensor grad, {_TENSORS}, Tensor virtual_out, Tensor lse, {_OPTIONS}) -> ({', '.join(['Tensor'] * 7)})",
+)
 def _backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    rows_q: Tensor,
-    rows_k: Tensor,
-    rows_v: Tensor,
-    rows_out: Tensor,
-    virtual_out: Tensor,
-    lse: Tensor,
-    causal: str | None,
-    window: int | None,
-    num_pseudo_heads: int,
-    key_padding_mask: Tensor | None,
-    document_ids: Tensor | None,
-    cos: Tensor | None,  # (P, D/2)
-    sin: Tensor | None,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    local = Segments.of(q, k, Masking.unpack(causal, window, num_pseudo_heads, key_padding_mask, document_ids))
-    P, sums, grad = num_pseudo_heads, wide(q.dtype), grad.contiguous()
-    tensors = (q, k, v, rows_q, rows_k, rows_v, rows_out)
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, rows_q: Tensor, rows_k: Tensor, rows_v: Tensor, collapse: Tensor,
+    virtual_out: Tensor, lse: Tensor, *options: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    *packed, cos, sin, scale = options
+    local = Segments.of(q, k, Masking.unpack(*packed))
+    sums, grad = wide(q.dtype), grad.contiguous()
+    tensors = (q, k, v, rows_q, rows_k, rows_v, collapse)
     grads = tuple(torch.zeros(t.shape, dtype=sums, device=t.device) for t in tensors)
-    grad_q, grad_k, grad_v, grad_rows_q, grad_rows_k, grad_rows_v, grad_rows_out = grads
+    grad_q, grad_k, grad_v, grad_rows_q, grad_rows_k, grad_rows_v, grad_collapse = grads
     for queries in blocks((local.first_query, local.N), local.segment):
-        pseudo = virtual_out[:, local.virtual_rows(queries)].unflatten(1, (-1, P)).flatten(2, 3)  # (B, n, P*H, D)
-        grad_rows_out += combine_heads_rows_grad(grad[:, local.rows(queries)].to(sums), pseudo.to(sums))
+        pseudo = virtual_out[:, local.virtual_rows(queries)].to(sums)
+        grad_collapse += collapse_grad(grad[:, local.rows(queries)].to(sums), pseudo, collapse, local.P)
 
     for keys in blocks((0, local.N), local.segment):
         queries = local.queries_that_see(keys)
@@ -177,7 +166,7 @@ def _backward(
             continue
         rows, cols, virtual = local.rows(queries), slice(*keys), local.virtual_rows(queries)
         tile_grads = backward_tiles(
-            combine_heads(rows_out.t(), grad[:, rows]).unflatten(2, (P, -1)).flatten(1, 2),  # (B, n*P, H, D)
+            collapse_pseudo_heads_backward(grad[:, rows], collapse, local.P),
             local.pseudo_heads(q[:, rows], rows_q, cos, sin),
             local.pseudo_heads(k[:, cols], rows_k, cos, sin),
             local.pseudo_heads(v[:, cols], rows_v),
@@ -195,7 +184,7 @@ def _backward(
             x_part, rows_part = local.pseudo_heads_backward(tile_grad, x[:, where], matrix, *rotary)
             grad_x[:, where] += x_part
             grad_rows += rows_part
-    return tuple(g.to(t.dtype) for g, t in zip(grads, tensors, strict=True))  # type: ignore[return-value]
+    return tuple(g.to(t.dtype) for g, t in zip(grads, tensors, strict=True))
 
 
 def _outputs(q: Tensor, P: int, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -225,7 +214,7 @@ def _differentiate(ctx: torch.autograd.function.FunctionCtx, grad: Tensor, *_: T
     *tensors, key_padding_mask, document_ids, cos, sin = ctx.saved_tensors  # type: ignore[attr-defined]
     options, scale = ctx.options, ctx.scale  # type: ignore[attr-defined]
     grads = _backward(grad, *tensors, *options, key_padding_mask, document_ids, cos, sin, scale)
-    return *grads, *([None] * 9)
+    return *grads, *([None] * (PACKED_LENGTH + 4))
 
 
 _forward.register_autograd(_differentiate, setup_context=_save)

@@ -12,13 +12,14 @@ once.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from iha.ops.backends.case import in_forward_mode, is_exporting
-from iha.ops.masking import Masking
+from iha.ops.masking import PACKED_LENGTH, PACKED_SCHEMA, Masking
 from iha.ops.precision import wide
 
 _MAX_TILE_SCORES = 1 << 22  # B x H x queries x keys of one block: 16 MiB in float32
@@ -168,46 +169,30 @@ class _ByQueryRows(torch.autograd.Function):
         return None, *ctx.plan.backward(grad, ctx.saved_tensors, ctx.needs_input_grad[1:])
 
 
-@torch.library.custom_op("iha::query_rows", mutates_args=())
-def _operator(
-    formula: str,
-    q: Tensor,
-    keys: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    causal: str | None,
-    window: int | None,
-    num_pseudo_heads: int,
-    key_padding_mask: Tensor | None,
-    document_ids: Tensor | None,
-    scale: float,
-    chunk: int | None,
-    halo: int,
-) -> Tensor:
-    masking = Masking.unpack(causal, window, num_pseudo_heads, key_padding_mask, document_ids)
-    return _plan(formula, q, keys, masking, scale, chunk, halo).forward(q, (*keys, *weights))
+_ARGUMENTS = (
+    f"str formula, Tensor q, Tensor[] keys, Tensor[] weights, {PACKED_SCHEMA}, float scale, int? chunk, int halo"
+)
 
 
-@torch.library.custom_op("iha::query_rows_backward", mutates_args=())
+@torch.library.custom_op("iha::query_rows", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor")
+def _operator(formula: str, q: Tensor, keys: Sequence[Tensor], weights: Sequence[Tensor], *options: Any) -> Tensor:
+    return _unpacked(formula, q, keys, options).forward(q, (*keys, *weights))
+
+
+@torch.library.custom_op("iha::query_rows_backward", mutates_args=(), schema=f"(Tensor grad, {_ARGUMENTS}) -> Tensor[]")
 def _operator_backward(
-    grad: Tensor,
-    formula: str,
-    q: Tensor,
-    keys: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    causal: str | None,
-    window: int | None,
-    num_pseudo_heads: int,
-    key_padding_mask: Tensor | None,
-    document_ids: Tensor | None,
-    scale: float,
-    chunk: int | None,
-    halo: int,
+    grad: Tensor, formula: str, q: Tensor, keys: Sequence[Tensor], weights: Sequence[Tensor], *options: Any
 ) -> list[Tensor]:
-    masking = Masking.unpack(causal, window, num_pseudo_heads, key_padding_mask, document_ids)
-    plan, tensors = _plan(formula, q, keys, masking, scale, chunk, halo), (q, *keys, *weights)
+    plan, tensors = _unpacked(formula, q, keys, options), (q, *keys, *weights)
     with _autograd_inside_an_operator():
         grads = plan.backward(grad, tensors, [True] * len(tensors))
     return [g for g in grads if g is not None]
+
+
+def _unpacked(formula: str, q: Tensor, keys: Sequence[Tensor], options: Sequence[Any]) -> _Plan:
+    """The plan of an operator's arguments."""
+    packed, (scale, chunk, halo) = options[:PACKED_LENGTH], options[PACKED_LENGTH:]
+    return _plan(formula, q, keys, Masking.unpack(*packed), scale, chunk, halo)
 
 
 @contextmanager
@@ -243,7 +228,7 @@ def _differentiate(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tu
     keys, weights = rest[:num_keys], rest[num_keys:]
     masks = (*ctx.rule, key_padding_mask, document_ids)  # type: ignore[attr-defined]
     grad_q, *grads = _operator_backward(grad, ctx.formula, q, keys, weights, *masks, *ctx.numbers)  # type: ignore[attr-defined]
-    return None, grad_q, grads[:num_keys], grads[num_keys:], *[None] * 8
+    return None, grad_q, grads[:num_keys], grads[num_keys:], *[None] * (PACKED_LENGTH + 3)
 
 
 _operator.register_autograd(_differentiate, setup_context=_save)

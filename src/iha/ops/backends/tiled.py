@@ -3,11 +3,13 @@
 It is opaque to torch.compile, which would otherwise unroll the tiles and copy their overlapping views.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from iha.ops.backends.tiles import Tiling, backward_tiles, forward_tiles
-from iha.ops.masking import Masking
+from iha.ops.masking import PACKED_LENGTH, PACKED_SCHEMA, Masking
 from iha.ops.precision import wide
 
 
@@ -22,40 +24,28 @@ def tiled_attention(
     return out
 
 
-@torch.library.custom_op("iha::tiled_attention", mutates_args=())
-def _forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    causal: str | None,
-    window: int | None,
-    num_pseudo_heads: int,
-    key_padding_mask: Tensor | None,
-    document_ids: Tensor | None,
-    scale: float,
-) -> tuple[Tensor, Tensor]:
-    masking = Masking.unpack(causal, window, num_pseudo_heads, key_padding_mask, document_ids)
-    return forward_tiles(q, k, v, tiling_of(q, k, masking), scale)
+@torch.library.custom_op(
+    "iha::tiled_attention",
+    mutates_args=(),
+    schema=f"(Tensor q, Tensor k, Tensor v, {PACKED_SCHEMA}, float scale) -> (Tensor, Tensor)",
+)
+def _forward(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
+    *packed, scale = options
+    return forward_tiles(q, k, v, tiling_of(q, k, Masking.unpack(*packed)), scale)
 
 
-@torch.library.custom_op("iha::tiled_attention_backward", mutates_args=())
+@torch.library.custom_op(
+    "iha::tiled_attention_backward",
+    mutates_args=(),
+    schema="(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
+    f"{PACKED_SCHEMA}, float scale) -> (Tensor, Tensor, Tensor)",
+)
 def _backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    causal: str | None,
-    window: int | None,
-    num_pseudo_heads: int,
-    key_padding_mask: Tensor | None,
-    document_ids: Tensor | None,
-    scale: float,
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *options: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    masking = Masking.unpack(causal, window, num_pseudo_heads, key_padding_mask, document_ids)
+    *packed, scale = options
     # Autograd may pass an expanded scalar as grad, which the kernels cannot read: hence contiguous().
-    tiling = tiling_of(q, k, masking)
+    tiling = tiling_of(q, k, Masking.unpack(*packed))
     grad_q, grad_k, grad_v = backward_tiles(grad.contiguous(), q, k, v, out, lse, tiling, scale)
     return grad_q.to(q.dtype), grad_k.to(k.dtype), grad_v.to(v.dtype)
 
@@ -89,7 +79,7 @@ def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple, output: tuple
 def _differentiate(ctx: torch.autograd.function.FunctionCtx, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     *tensors, key_padding_mask, document_ids = ctx.saved_tensors  # type: ignore[attr-defined]
     grads = _backward(grad, *tensors, *ctx.options, key_padding_mask, document_ids, ctx.scale)  # type: ignore[attr-defined]
-    return *grads, None, None, None, None, None, None
+    return *grads, *([None] * (PACKED_LENGTH + 1))
 
 
 _forward.register_autograd(_differentiate, setup_context=_save)

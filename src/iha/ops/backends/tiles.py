@@ -40,8 +40,8 @@ class Tiling:
             rows = _clamp(_MAX_TILE_SCORES // (sequences * (keys[1] - keys[0]) * P), 32, 512)
             self.query_block = self.key_block = max(1, rows // P)
         else:
-            self.query_block = max(1, _clamp(W * P // 16, 32, 256) // P)
-            self.key_block = max(1, _clamp(W * P // 4, 64, 128) // P)
+            self.query_block = max(1, _clamp(W * P // 16, 64, 256) // P)
+            self.key_block = max(1, _clamp(W * P // 4, 64, 192) // P)
         self._last_bias: tuple[tuple[int, int, int], Tensor] | None = None
 
     def keys_seen_by(self, queries: Range) -> Range:
@@ -85,10 +85,17 @@ class Tiling:
         return zeros.masked_fill_(~visible, -torch.inf)
 
 
-def forward_tiles(q: Tensor, k: Tensor, v: Tensor, tiling: Tiling, scale: float) -> tuple[Tensor, Tensor]:
-    """From q (B, queries*P, H, D), k and v (B, keys*P, G, D): out, shaped like q, and log-sum-exp (B, queries*P, H)."""
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    lse = torch.empty(q.shape[:3], dtype=wide(q.dtype), device=q.device)
+def forward_tiles(
+    q: Tensor, k: Tensor, v: Tensor, tiling: Tiling, scale: float, into: tuple[Tensor, Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """From q (B, queries*P, H, D), k and v (B, keys*P, G, D): out, shaped like q, and log-sum-exp (B, queries*P, H).
+
+    The results are written `into` two tensors of these shapes, if given.
+    """
+    if into is None:
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        into = out, torch.empty(q.shape[:3], dtype=wide(q.dtype), device=q.device)
+    out, lse = into
     tiles = list(blocks(tiling.queries, tiling.query_block))
     inside = [] if tiling.masking.per_sequence else [tile for tile in tiles if tiling.is_inside(tile)]
     if len(inside) <= q.shape[0]:
@@ -124,21 +131,30 @@ def backward_tiles(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v, in at least float32: a bfloat16 sum over tiles would be rounded at every tile."""
     sums = wide(q.dtype)
-    grad_q, grad_k, grad_v = (torch.zeros(t.shape, dtype=sums, device=t.device) for t in (q, k, v))
+    grad_q = torch.zeros(q.shape, dtype=sums, device=q.device)
+    grad_k, grad_v = (torch.empty(t.shape, dtype=sums, device=t.device) for t in (k, v))
+    groups = list(_head_groups(q, k))
+    by_group = [tuple(_heads_first(*(t[:, :, heads] for t in (grad, q, out, lse, grad_q)))) for heads in groups]
+    of_keys = tuple(_heads_first(k, v, grad_k, grad_v))
     for keys in blocks(tiling.keys, tiling.key_block):
         queries = tiling.queries_that_see(keys)
+        rows, cols = tiling.query_rows(queries), tiling.key_rows(keys)
+        tile_k, tile_v, tile_grad_k, tile_grad_v = (t[:, :, cols] for t in of_keys)
         if queries[0] == queries[1]:
+            tile_grad_k.zero_()
+            tile_grad_v.zero_()
             continue
         bias = tiling.bias(queries, keys, q)
-        rows, cols = tiling.query_rows(queries), tiling.key_rows(keys)
-        for heads in _head_groups(q, k):
-            of_queries = _heads_first(grad[:, rows, heads], q[:, rows, heads], out[:, rows, heads], lse[:, rows, heads])
-            tile_grad, tile_q, tile_out, tile_lse = of_queries
-            tile_k, tile_v = _heads_first(k[:, cols], v[:, cols])
+        for n, of_queries in enumerate(by_group):
+            tile_grad, tile_q, tile_out, tile_lse, tile_grad_q = (t[:, :, rows] for t in of_queries)
             grads = attend_tile_backward(tile_grad, tile_q, tile_k, tile_v, tile_out, tile_lse, bias, scale)
-            grad_q[:, rows, heads] += grads[0].transpose(1, 2)
-            grad_k[:, cols] += grads[1].transpose(1, 2)
-            grad_v[:, cols] += grads[2].transpose(1, 2)
+            tile_grad_q += grads[0]
+            if n == 0:  # a key block has one tile, so only head groups are summed
+                tile_grad_k.copy_(grads[1])
+                tile_grad_v.copy_(grads[2])
+            else:
+                tile_grad_k += grads[1]
+                tile_grad_v += grads[2]
     return grad_q, grad_k, grad_v
 
 

@@ -107,7 +107,7 @@ class Segments:
     def pseudo_heads_backward(
         self, grad: Tensor, x: Tensor, rows: Tensor, cos: Tensor | None = None, sin: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Gradients of x and of rows, in grad's dtype. grad is overwritten: it is rotated back, by the negative angle."""
+        """Gradients of x and of rows, in grad's dtype. grad is overwritten by its rotation back."""
         grad = grad.unflatten(1, (-1, self.P))  # (B, n, P, H, D)
         if cos is not None and sin is not None:
             rotate_pseudo_heads_(grad, cos, -sin)

@@ -38,6 +38,20 @@ def test_what_is_finished_is_on_disk_before_the_next_measurement(tmp_path: Path,
     assert left["quiet"]["largest_spread"] == 0.5
 
 
+def test_compiled_adds_a_training_step_and_a_decoding(monkeypatch) -> None:
+    """Both models are compiled for the training step; the graph is replaced by the model here, compiling takes minutes."""
+    made = []
+    monkeypatch.setattr(bench.torch, "compile", lambda model: made.append(model) or model)
+    row = bench.measure_training("1m", "hybrid", 64, 2, rounds=3, compiled=True)
+    assert [type(model).__name__ for model in made] == ["IHAForCausalLM", "LlamaForCausalLM"]
+    assert row["compiled"] is True
+    assert len(row["ratios"]) == 3
+    names = [name for name, _ in bench._measurements(bench.Settings(["1m"], compiled=True))]
+    assert names[-3:] == [
+        "1m hybrid: decoding, compiled", "1m hybrid: training step", "1m hybrid: training step, compiled"
+    ]  # fmt: skip
+
+
 def test_bad_settings() -> None:
     with pytest.raises(ValueError, match="no preset '9t'"):
         bench.Settings(["9t"])

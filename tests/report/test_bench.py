@@ -42,8 +42,8 @@ def attention(warnings: list[str] | None = None, growth: bool = True) -> Record:
 
 def test_times_ratios_and_what_is_missing() -> None:
     compared, memory, growth, decoding = attention_tables(attention())
-    assert decoding.rows == [["2", "8", "300", "200", "1.50", "14%"]]
-    assert compared.rows == [["local IHA", "SDPA", "2", "–", "forward", "30", "20", "1.52", "–"]]
+    assert decoding.rows == [["2", "8", "300", "200", "1.50", "1.40 1.50 1.60"]]
+    assert compared.rows == [["local IHA", "SDPA", "2", "–", "forward", "30", "20", "1.52", "1.50"]]
     assert memory.rows == [["2", "8", "forward", "3.0 MiB", "1.0 MiB", "2.0 MiB", "1.50"]]
     assert growth.rows[0] == ["512", "2", "forward", "1", "2.0", "0"]
     assert growth.rows[-1] == ["2048", "4", "forward + backward", "8", "4.0", "–"]
@@ -59,12 +59,15 @@ def test_a_warning_stands_under_the_ratios() -> None:
 def test_models() -> None:
     row = {
         "what": "decoding", "preset": "1m", "variant": "hybrid", "tokens_per_second": {"iha": 10.0, "llama": 8.0},
-        "ratio": 1.25, "spread": 0.21, "cache_ratio": 0.3456, "iha_compiled_static_cache": True,
+        "ratio": 1.25, "ratios": [1.25, 1.04], "spread": 0.21, "cache_ratio": 0.3456, "iha_compiled_static_cache": True,
     }  # fmt: skip
     results = {"rows": [row], "quiet": {**QUIET, "warnings": ["1 of 1 ratios differ"]}}
     table = model_table(record("model-bench", results))
-    assert table.rows == [["decoding compiled", "1m", "hybrid", "10.0", "8.0", "1.25", "21%", "0.346"]]
+    assert table.rows == [["decoding compiled", "1m", "hybrid", "10.0", "8.0", "1.25", "1.25 1.04", "0.346"]]
     assert table.notes == ["warning: 1 of 1 ratios differ"]
+    trained = {**row, "what": "training", "iha_compiled_static_cache": False, "compiled": True}
+    table = model_table(record("model-bench", {**results, "rows": [row, trained]}))
+    assert [cells[0] for cells in table.rows] == ["decoding compiled", "training compiled"]
 
 
 def test_growth_is_drawn_alike_every_time(tmp_path) -> None:

@@ -84,7 +84,10 @@ def _measurements(settings: Settings) -> Iterator[tuple[str, Callable[[], dict[s
                 compiled = partial(measure_decoding, name, "hybrid", *shared, compiled=True, **decoding)
                 yield f"{name} hybrid: decoding, compiled", compiled
         if settings.training:
-            yield f"{name} hybrid: training step", partial(measure_training, name, "hybrid", *shared, **rounds)
+            training = partial(measure_training, name, "hybrid", *shared, **rounds)
+            yield f"{name} hybrid: training step", training
+            if settings.compiled:
+                yield f"{name} hybrid: training step, compiled", partial(training, compiled=True)
 
 
 def pair(
@@ -134,27 +137,30 @@ def measure_decoding(
 
 def measure_training(
     name: str, variant: str, num_tokens: int, num_pseudo_heads: int, *,
-    batch: int = 1, rounds: int = 6, seed: int = 0,
+    batch: int = 1, rounds: int = 6, compiled: bool = False, seed: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Tokens per second of a whole training step: forward, backward, AdamW."""
+    """Tokens per second of a whole training step: forward, backward, AdamW; `compiled`, both models by torch.compile."""
     models: dict[str, PreTrainedModel] = dict(
         zip(("iha", "llama"), pair(name, variant, num_tokens, num_pseudo_heads, seed), strict=True)
     )
     generator = torch.Generator().manual_seed(seed)
     x = torch.randint(3, models["iha"].config.vocab_size, (batch, num_tokens), generator=generator)
     optimizers = {label: torch.optim.AdamW(model.train().parameters(), 1e-4) for label, model in models.items()}
+    runs: dict[str, Callable[..., Any]] = {
+        label: torch.compile(model) if compiled else model for label, model in models.items()
+    }
     times = Times({label: [] for label in models})
-    for round_ in range(rounds + 1):
-        for label, model in models.items():
+    for round_ in range(rounds + 1):  # the first warms up, and compiles
+        for label, run in runs.items():
             started = time.perf_counter()
-            model(x, labels=x, use_cache=False).loss.backward()
+            run(x, labels=x, use_cache=False).loss.backward()
             optimizers[label].step()
             optimizers[label].zero_grad()
             if round_ > 0:
                 times.rounds[label].append(time.perf_counter() - started)
     return {
         "what": "training", "preset": name, "variant": variant, "tokens": num_tokens, "pseudo_heads": num_pseudo_heads,
-        "batch": batch, "rounds": rounds, "seed": seed,
+        "batch": batch, "rounds": rounds, "seed": seed, "compiled": compiled,
         "tokens_per_second": {label: batch * num_tokens / times.best(label) for label in models}, **_compared(times),
         "parameters": {label: model.num_parameters() for label, model in models.items()},
     }  # fmt: skip

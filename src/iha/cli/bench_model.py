@@ -15,9 +15,11 @@ def model(
     tokens: Annotated[int, typer.Option(max=2**24, help="Context of decoding, length of a training sequence.")] = 2048,
     pseudo_heads: Annotated[int, typer.Option(help="P.")] = 2,
     new_tokens: Annotated[int, typer.Option(help="Tokens generated per round.")] = 32,
-    rounds: Annotated[int, typer.Option(help="Of each measurement; the best counts.")] = 5,
+    rounds: Annotated[int, typer.Option(help="Of each measurement, in three runs; the best counts.")] = 6,
     threads: Annotated[int | None, typer.Option(min=1, help="Of torch; its own choice when not given.")] = None,
-    compiled: Annotated[bool, typer.Option("--compiled", help="Also decode compiled with a static cache.")] = False,
+    compiled: Annotated[
+        bool, typer.Option("--compiled", help="Also train compiled, and decode compiled with a static cache.")
+    ] = False,
     training: Annotated[bool, typer.Option(help="Measure the training step.")] = True,
     decoding: Annotated[bool, typer.Option(help="Measure decoding and the cache.")] = True,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of weights and tokens.")] = 0,

@@ -34,15 +34,15 @@ def model_table(record: Record) -> Table:
         "what",
         "model",
         "variant",
-        *_numbers("IHA tokens/s", "Llama tokens/s", "ratio", "spread", "cache"),
+        *_numbers("IHA tokens/s", "Llama tokens/s", "ratio", "three runs", "cache"),
     ]
     table = Table("Speed and cache relative to Llama: only attention differs", columns)
     for row in record.results["rows"]:
-        compiled = " compiled" if row.get("iha_compiled_static_cache") else ""
+        compiled = " compiled" if row.get("iha_compiled_static_cache") or row.get("compiled") else ""
         speed = (f"{row['tokens_per_second'][side]:.1f}" for side in ("iha", "llama"))
         cache = f"{row['cache_ratio']:.3f}" if "cache_ratio" in row else None
         names = (row["what"] + compiled, row["preset"], row["variant"])
-        table.add([*names, *speed, f"{row['ratio']:.2f}", _percent(row["spread"]), cache])
+        table.add([*names, *speed, f"{row['ratio']:.2f}", _runs(row), cache])
     table.notes += [f"warning: {warning}" for warning in warnings(record)]
     return table
 
@@ -55,13 +55,13 @@ def _comparisons(record: Record) -> Table:
 
 
 def comparison_table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
-    numbers = _numbers("ms", "ms against", "ratio", "spread")
+    numbers = _numbers("ms", "ms against", "ratio", "three runs")
     table = Table(title, ["what", "against", *_numbers("P", "W"), "direction", *numbers])
     for row in rows:
         times = (f"{1e3 * row[key]:.0f}" for key in ("seconds", "seconds_against"))
         names = (row["what"], row["against"], row["num_pseudo_heads"], row["window"], row["direction"])
-        table.add([*names, *times, f"{row['ratio']:.2f}", _percent(row["spread"])])
-    table.note("spread: how far the ratios of three separate runs lie apart")
+        table.add([*names, *times, f"{row['ratio']:.2f}", _runs(row)])
+    table.note("ratio: of the best rounds; three runs: the ratios of three separate thirds of the rounds")
     return table
 
 
@@ -89,21 +89,21 @@ def _growth(rows: Sequence[dict[str, Any]]) -> Table:
 
 def decoding_table(rows: Sequence[dict[str, Any]]) -> Table:
     title = f"Decoding behind {rows[0]['num_cached']} cached tokens, relative to global multi-head attention"
-    table = Table(title, _numbers("P", "W", "µs per token", "multi-head", "ratio", "spread"))
+    table = Table(title, _numbers("P", "W", "µs per token", "multi-head", "ratio", "three runs"))
     for row in rows:
         times = (f"{1e6 * row[key]:.0f}" for key in ("seconds_per_token", "seconds_per_token_multihead"))
         names = (row["num_pseudo_heads"], row["window"])
-        table.add([*names, *times, f"{row['ratio']:.2f}", _percent(row["spread"])])
+        table.add([*names, *times, f"{row['ratio']:.2f}", _runs(row)])
     return table
 
 
 def _mechanisms(rows: Sequence[dict[str, Any]]) -> Table:
-    numbers = _numbers("ms", "ratio", "spread", "peak memory")
+    numbers = _numbers("ms", "ratio", "three runs", "peak memory")
     title = f"Layers of every mechanism at N = {rows[0]['num_tokens']}, relative to global multi-head attention"
     table = Table(title, ["mechanism", *_numbers("P", "W"), "compared at", "direction", *numbers])
     for row in rows:
         names = (row["mechanism"], row["num_pseudo_heads"], row["window"], row["comparison"], row["direction"])
-        values = (f"{1e3 * row['seconds']:.1f}", f"{row['ratio']:.2f}", _percent(row["spread"]))
+        values = (f"{1e3 * row['seconds']:.1f}", f"{row['ratio']:.2f}", _runs(row))
         table.add([*names, *values, f"{row['peak_bytes'] / 2**20:.1f} MiB"])
     return table
 
@@ -141,5 +141,5 @@ def _numbers(*titles: str) -> list[Column]:
     return [Column(title, **_NUMBER) for title in titles]  # type: ignore[arg-type]
 
 
-def _percent(value: float | None) -> str | None:
-    return None if value is None else f"{value:.0%}"
+def _runs(row: dict[str, Any]) -> str:
+    return " ".join(f"{ratio:.2f}" for ratio in row["ratios"])

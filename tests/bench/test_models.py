@@ -39,7 +39,7 @@ def test_what_is_finished_is_on_disk_before_the_next_measurement(tmp_path: Path,
 
 
 def test_compiled_adds_a_training_step_and_a_decoding(monkeypatch) -> None:
-    """Both models are compiled for the training step; the graph is replaced by the model here, compiling takes minutes."""
+    """Both models are compiled for the training step. Here compiling does nothing: it would take minutes."""
     made = []
     monkeypatch.setattr(bench.torch, "compile", lambda model: made.append(model) or model)
     row = bench.measure_training("1m", "hybrid", 64, 2, rounds=3, compiled=True)

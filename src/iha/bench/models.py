@@ -139,7 +139,7 @@ def measure_training(
     name: str, variant: str, num_tokens: int, num_pseudo_heads: int, *,
     batch: int = 1, rounds: int = 6, compiled: bool = False, seed: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Tokens per second of a whole training step: forward, backward, AdamW; `compiled`, both models by torch.compile."""
+    """Tokens per second of a whole training step: forward, backward, AdamW. `compiled` compiles both models."""
     models: dict[str, PreTrainedModel] = dict(
         zip(("iha", "llama"), pair(name, variant, num_tokens, num_pseudo_heads, seed), strict=True)
     )

@@ -37,9 +37,10 @@ def collapse_pseudo_heads(x: Tensor, collapse: Tensor, num_pseudo_heads: int) ->
     x = x.unflatten(1, (-1, num_pseudo_heads))  # (B, N, P, H, D)
     if not _is_per_head(collapse, num_pseudo_heads):
         return combine_heads(collapse_rows(collapse, num_pseudo_heads), x.flatten(2, 3))
-    out = x[:, :, 0] * collapse[:, 0, None]
-    for p in range(1, num_pseudo_heads):
-        out = torch.addcmul(out, x[:, :, p], collapse[:, p, None])
+    heads, weights = x.unbind(2), collapse.t().unsqueeze(-1).unbind(0)  # P times (B, N, H, D) and (H, 1)
+    out = heads[0] * weights[0]
+    for head, weight in zip(heads[1:], weights[1:], strict=True):
+        out = torch.addcmul(out, head, weight)
     return out
 
 

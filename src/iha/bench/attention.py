@@ -14,6 +14,7 @@ from iha.bench.decoding import decoding_costs
 from iha.bench.measure import Memory, Watch, allocated, take_turns
 from iha.bench.mechanisms import layer_costs
 from iha.layers.schedule import flop_matched_window
+from iha.ops.heap import keep_memory
 from iha.ops.interleaved import interleaved_head_attention
 from iha.ops.visibility import Visibility
 from iha.records import Progress, Record, silent
@@ -38,6 +39,7 @@ class Settings:
     growth_window: int = 128
     decoding_window: int = 512
     mechanism_tokens: int = 256  # two of the mechanisms are cubic
+    keep_memory: bool = True  # as training does, for both sides
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -60,6 +62,7 @@ def run(settings: Settings, command: str, progress: Progress = silent) -> Record
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     torch.manual_seed(settings.seed)
+    kept = settings.keep_memory and keep_memory()
     watch = Watch()
     record = Record.new("attention-bench", command=command, config=asdict(settings), seed=settings.seed)
     results: dict[str, Any] = {"comparisons": [], "memory": [], "growth": [], "mechanisms": [], "decoding": []}
@@ -71,7 +74,7 @@ def run(settings: Settings, command: str, progress: Progress = silent) -> Record
             task.advance(1)
     ratios = [*results["comparisons"], *results["mechanisms"], *results["decoding"]]
     quiet = watch.judge(row["spread"] for row in ratios)
-    return record.finished({**results, "quiet": quiet.as_json()})
+    return record.finished({**results, "memory_kept": kept, "quiet": quiet.as_json()})
 
 
 def _measurements(settings: Settings) -> Iterator[tuple[str, str, Callable[[], list[Any]]]]:

@@ -22,6 +22,7 @@ from iha.models.cache import cache_bytes
 from iha.models.configuration import IHAConfig
 from iha.models.modeling import IHAForCausalLM
 from iha.models.presets import PRESETS, preset
+from iha.ops.heap import keep_memory
 from iha.records import Progress, Record, silent, write_record
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -44,6 +45,7 @@ class Settings:
     training: bool = True
     decoding: bool = True
     seed: int = 0
+    keep_memory: bool = True  # as training does, for both models
 
     def __post_init__(self) -> None:
         for name in self.presets:
@@ -57,6 +59,7 @@ def run(settings: Settings, path: Path, command: str, progress: Progress = silen
     """Measure, and write the record after every measurement, so that an interrupted run is not lost."""
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
+    kept = settings.keep_memory and keep_memory()
     watch = Watch()
     record = Record.new("model-bench", command=command, config=asdict(settings), seed=settings.seed)
     rows: list[dict[str, Any]] = []
@@ -66,7 +69,7 @@ def run(settings: Settings, path: Path, command: str, progress: Progress = silen
             task.advance(0, note=name)
             rows.append(measure())
             quiet = watch.judge(row["spread"] for row in rows)
-            record = record.finished({"rows": rows, "quiet": quiet.as_json()})
+            record = record.finished({"rows": rows, "memory_kept": kept, "quiet": quiet.as_json()})
             write_record(path, record)
             task.advance(1)
     return record

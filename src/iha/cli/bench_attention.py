@@ -21,6 +21,7 @@ def attention(
     threads: Annotated[int | None, typer.Option(min=1, help="Of torch; its own choice when not given.")] = None,
     repeats: Annotated[int, typer.Option(help="Rounds; the best of them counts.")] = 9,
     quick: Annotated[bool, typer.Option("--quick", help="The comparisons alone: no growth, no mechanisms.")] = False,
+    keep_memory: Annotated[bool, typer.Option(help="Freed memory stays with the process, as in training.")] = True,
     out: Annotated[Path, typer.Option(help="Where the JSON and the picture go.")] = Path("out/bench"),
     as_json: AsJson = False,
 ) -> None:
@@ -33,7 +34,9 @@ def attention(
     from iha.records import write_record
     from iha.report.bench import attention_tables, draw_growth
 
-    settings = Settings(tokens, heads, head_dim, integers(pseudo_heads), dtype, threads, repeats, quick)
+    settings = Settings(
+        tokens, heads, head_dim, integers(pseudo_heads), dtype, threads, repeats, quick, keep_memory=keep_memory
+    )
     with results_in(out) as directory, bars() as progress:
         record = run(settings, command_line(), progress)
         write_record(directory / "attention.json", record)

@@ -23,6 +23,7 @@ def model(
     training: Annotated[bool, typer.Option(help="Measure the training step.")] = True,
     decoding: Annotated[bool, typer.Option(help="Measure decoding and the cache.")] = True,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of weights and tokens.")] = 0,
+    keep_memory: Annotated[bool, typer.Option(help="Freed memory stays with the process, as in training.")] = True,
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("out/bench"),
     as_json: AsJson = False,
 ) -> None:
@@ -33,8 +34,9 @@ def model(
     if not training and not decoding:
         raise ValueError("--no-training and --no-decoding leave nothing to measure")
     settings = Settings(
-        presets.split(","), tokens, pseudo_heads, new_tokens, rounds, threads, compiled, training, decoding, seed
-    )
+        presets.split(","), tokens, pseudo_heads, new_tokens, rounds, threads, compiled, training, decoding, seed,
+        keep_memory,
+    )  # fmt: skip
     with results_in(out) as directory, bars() as progress:
         record = run(settings, directory / "model.json", command_line(), progress)
     if as_json:

@@ -29,10 +29,11 @@ def decode_interleaved(
     B, G, T, D = k.shape
     H, P = q.shape[2], alpha_q.shape[2]
     pseudo = alpha_q.flatten(1).mT.expand(B, -1, -1) @ q.squeeze(1).mul(D**-0.5)  # (B, H*P, D)
+    q = pseudo.view(B, H, P, 1, D)
+    if rotary is not None:  # before alpha_k makes G times as many rows of it
+        q = rotate_by_full(q, *(table.squeeze(2) for table in rotary))  # (B, H, P, P', D)
     of_key = alpha_k.permute(1, 2, 0)[:, None, :, :, None]  # (G, 1, P', M, 1), M = G source heads
-    q = pseudo.view(B, G, -1, 1, 1, D) * of_key  # (B, G, H/G*P, P', M, D)
-    if rotary is not None:
-        q = rotate_by_full(q.view(B, H, P, P, G, D), *rotary)
+    q = q.reshape(B, G, H // G * P, -1, 1, D) * of_key  # (B, G, H/G*P, P', M, D)
     scores = _scores(q.reshape(B, H * P * P, G, D), k, bias)  # (B, H*P*P, T)
     weights = scores.view(B, H, P, P * T).softmax(dim=-1, dtype=wide(scores.dtype))  # over all pseudo-keys p', t
     weights = weights.to(scores.dtype)

@@ -23,6 +23,8 @@ def describe_machine() -> dict[str, object]:
         "memory_bytes": physical_bytes(),
         "load_average": load_average(),
         "onednn_max_cpu_isa": os.environ.get("ONEDNN_MAX_CPU_ISA"),
+        # Settings of malloc: they decide whether large tensors are paged in anew at every step.
+        "malloc": {name: value for name, value in sorted(os.environ.items()) if name.startswith("MALLOC_")},
     }
 
 

@@ -18,7 +18,7 @@ def attention_tables(record: Record) -> list[Table]:
     """Tables of an "attention-bench" record."""
     results = record.results
     tables = [_comparisons(record), _memory(results["memory"])]
-    tables[0].notes += [f"warning: {warning}" for warning in warnings(record)]
+    tables[0].notes += _conditions(record)
     if results["growth"]:
         tables.append(_growth(results["growth"]))
     if results.get("decoding"):  # records from before it was measured have none
@@ -43,8 +43,15 @@ def model_table(record: Record) -> Table:
         cache = f"{row['cache_ratio']:.3f}" if "cache_ratio" in row else None
         names = (row["what"] + compiled, row["preset"], row["variant"])
         table.add([*names, *speed, f"{row['ratio']:.2f}", _runs(row), cache])
-    table.notes += [f"warning: {warning}" for warning in warnings(record)]
+    table.notes += _conditions(record)
     return table
+
+
+def _conditions(record: Record) -> list[str]:
+    """How it was measured, where the record says so, and what speaks against it."""
+    kept = record.results.get("memory_kept")
+    memory = [] if kept is None else [f"freed memory {'stayed with' if kept else 'left'} the process, on both sides"]
+    return [*memory, *(f"warning: {warning}" for warning in warnings(record))]
 
 
 def _comparisons(record: Record) -> Table:

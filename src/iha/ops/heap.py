@@ -21,6 +21,6 @@ def keep_memory() -> bool:
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "gnu_get_libc_version"):  # musl has no such settings
         return False
-    # Large blocks come from the heap and not from mappings of their own; the heap is not given back, and grows in steps.
+    # Large blocks come from the heap and not from mappings of their own; the heap grows in steps and never shrinks.
     settings = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, _NEVER), (_TOP_PAD, _PAD))
-    return all([libc.mallopt(name, value) == 1 for name, value in settings])
+    return all(libc.mallopt(name, value) == 1 for name, value in settings)

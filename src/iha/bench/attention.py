@@ -39,7 +39,7 @@ class Settings:
     growth_window: int = 128
     decoding_window: int = 512
     mechanism_tokens: int = 256  # two of the mechanisms are cubic
-    keep_memory: bool = True  # as training does, for both sides
+    keep_memory: bool = True  # freed memory stays with the process, for both sides
     seed: int = 0
 
     def __post_init__(self) -> None:

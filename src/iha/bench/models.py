@@ -45,7 +45,7 @@ class Settings:
     training: bool = True
     decoding: bool = True
     seed: int = 0
-    keep_memory: bool = True  # as training does, for both models
+    keep_memory: bool = True  # freed memory stays with the process, for both models
 
     def __post_init__(self) -> None:
         for name in self.presets:

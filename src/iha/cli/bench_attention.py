@@ -21,7 +21,7 @@ def attention(
     threads: Annotated[int | None, typer.Option(min=1, help="Of torch; its own choice when not given.")] = None,
     repeats: Annotated[int, typer.Option(help="Rounds; the best of them counts.")] = 9,
     quick: Annotated[bool, typer.Option("--quick", help="The comparisons alone: no growth, no mechanisms.")] = False,
-    keep_memory: Annotated[bool, typer.Option(help="Freed memory stays with the process, as in training.")] = True,
+    keep_memory: Annotated[bool, typer.Option(help="Freed memory stays with the process, for both sides.")] = True,
     out: Annotated[Path, typer.Option(help="Where the JSON and the picture go.")] = Path("out/bench"),
     as_json: AsJson = False,
 ) -> None:

@@ -5,5 +5,6 @@
 - `decoding`: one new token against a cache.
 - Shared by the mechanisms: `visibility` and `masking` (which keys a query sees), `mixing` (alpha and R), `rotary`,
   `inputs` and `checks` (preparing and checking arguments), `precision`. `pairs` counts visible (query, key) pairs.
+- `heap`: freed memory stays with the process.
 - `backends`: the implementations of attention behind the mechanisms.
 """

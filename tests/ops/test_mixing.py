@@ -3,7 +3,14 @@
 import pytest
 import torch
 
-from iha.ops.mixing import collapse_pseudo_heads, combine_heads, combine_heads_rows_grad, mix
+from iha.ops.mixing import (
+    collapse_grad,
+    collapse_pseudo_heads,
+    collapse_pseudo_heads_backward,
+    combine_heads,
+    combine_heads_rows_grad,
+    mix,
+)
 
 
 def test_mix_interleaves_pseudo_heads():
@@ -23,6 +30,19 @@ def test_collapse(full):
     else:
         want = torch.einsum("hp,bnphd->bnhd", collapse, apart)
     torch.testing.assert_close(collapse_pseudo_heads(x, collapse, P), want, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_gradients_of_collapse_are_those_of_autograd(full):
+    H, P = 3, 2
+    x = torch.randn(2, 5 * P, H, 4, dtype=torch.float64, requires_grad=True)
+    collapse = torch.randn(H, H * P if full else P, dtype=torch.float64, requires_grad=True)
+    grad = torch.randn(2, 5, H, 4, dtype=torch.float64)
+    want = torch.autograd.grad(collapse_pseudo_heads(x, collapse, P), (x, collapse), grad)
+    with torch.no_grad():
+        got = collapse_pseudo_heads_backward(grad, collapse, P), collapse_grad(grad, x, collapse, P)
+    for mine, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=0)
 
 
 def test_gradient_of_the_rows():

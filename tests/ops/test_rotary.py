@@ -12,6 +12,7 @@ from iha.ops.rotary import (
     rotate,
     rotate_by,
     rotate_by_full,
+    rotate_pseudo_heads_,
     rotation_by_theta,
 )
 
@@ -85,3 +86,21 @@ def test_all_tables_move_to_a_device() -> None:
     rotation = rotation_by_theta(0, 2, 3, 8, 100.0, torch.float32, CPU).to("meta")
     assert [t.device.type for table in rotation for t in table] == ["meta"] * 6
     assert rotation_by_theta(0, 2, 1, 8, 100.0, torch.float32, CPU).to("meta").pseudo_heads is None
+
+
+@pytest.mark.parametrize("first", [0, 1])  # with 0, pseudo-head 0 is at its token's position and stays as it is
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_pseudo_heads_are_rotated_in_place_by_their_own_row(first: int, dtype: torch.dtype) -> None:
+    P, D = 3, 8
+    wide = torch.promote_types(dtype, torch.float32)
+    cos, sin = rotary_table(torch.arange(first, first + P), D, THETA, wide)
+    pseudo = torch.randn(2, 5, P, 4, D, dtype=torch.float64).to(dtype)
+    want = rotate_by(pseudo, cos, sin)
+    assert rotate_pseudo_heads_(pseudo, cos, sin) is pseudo
+    torch.testing.assert_close(pseudo, want, atol=1e-12 if dtype == torch.float64 else 1e-2, rtol=1e-2)
+
+
+def test_one_pseudo_head_at_its_token_is_left_alone() -> None:
+    cos, sin = rotary_table(torch.zeros(1), 8, THETA, torch.float64)
+    pseudo = torch.randn(2, 5, 1, 4, 8, dtype=torch.float64)
+    assert torch.equal(rotate_pseudo_heads_(pseudo.clone(), cos, sin), pseudo)

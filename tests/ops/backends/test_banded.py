@@ -3,6 +3,7 @@
 import torch
 
 import iha
+from iha.ops.backends import banded
 from support import Shape, assert_all_close, outputs_and_gradients, tensors
 
 
@@ -30,7 +31,7 @@ def test_training_a_local_layer_keeps_no_pseudo_heads():
 
 
 def test_segments_of_a_long_local_sequence_join_without_a_seam(monkeypatch):
-    monkeypatch.setattr("iha.ops.backends.banded._SEGMENT_BYTES", 1 << 12)
+    monkeypatch.setattr(banded, "_SEGMENT_BYTES", 1 << 12)
     for causal, rope_positions in (("virtual", "virtual"), ("token", "token"), (None, "virtual")):
         options = {"causal": causal, "window": 9, "rope_theta": 1000.0, "rope_positions": rope_positions}
         inputs = tensors(Shape(B=2, N=300, Nq=251, H=2, G=2, P=2, D=8, full=True))

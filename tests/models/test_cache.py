@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import tiny_model, tokens
 from transformers import DynamicCache, StaticCache
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from iha.models import IHAForCausalLM
-from iha.models.cache import GrowingLayer, GrowingWindowLayer, with_room_to_grow
+from iha.models.cache import append
 
 TIGHT: dict[str, Any] = {"rtol": 0, "atol": 5e-5}
 CACHES = {
@@ -152,30 +152,41 @@ def test_no_state_is_written_in_forward() -> None:
             assert vars(module).get("backend") == before[name].get("backend")
 
 
+@pytest.mark.parametrize("window", [None, 3])
 @torch.no_grad()
-def test_crops_reorders_and_repeats_as_cat_would() -> None:
+def test_crops_reorders_and_repeats_as_cat_would(window: int | None) -> None:
     new = torch.randn(2, 3, 4, 5)
-    plain, ours = DynamicLayer(), GrowingLayer()
+    plain, ours = DynamicCache(), DynamicCache()
+    for cache in (plain, ours):
+        cache.layers = [DynamicLayer() if window is None else DynamicSlidingWindowLayer(window)]
     for change in (
-        None, lambda layer: layer.crop(-2), lambda layer: layer.reorder_cache(torch.tensor([1, 0])),
-        lambda layer: layer.batch_repeat_interleave(2), lambda layer: layer.batch_select_indices(torch.tensor([0, 3])),
-        lambda layer: layer.reset(),
+        None, None if window else lambda layer: layer.crop(-2),
+        lambda layer: layer.reorder_cache(torch.tensor([1, 0])), lambda layer: layer.batch_repeat_interleave(2),
+        lambda layer: layer.batch_select_indices(torch.tensor([0, 3])), lambda layer: layer.reset(),
     ):  # fmt: skip
-        for layer in (plain, ours):
-            if change is not None:
-                change(layer)
-            B = layer.keys.shape[0] if layer.is_initialized else 2
-            layer.update(new[:1].expand(B, -1, -1, -1), new[1:].expand(B, -1, -1, -1))
-            layer.update(new[:1, :, :1].expand(B, -1, -1, -1), new[1:, :, :1].expand(B, -1, -1, -1))
-        assert torch.equal(plain.keys, ours.keys)
-        assert torch.equal(plain.values, ours.values)
+        for step in (4, 1):
+            returned = []
+            for cache, update in ((plain, plain.update), (ours, lambda k, v, index: append(ours, index, k, v))):
+                if change is not None and step == 4:
+                    change(cache.layers[0])
+                B = cache.layers[0].keys.shape[0] if cache.layers[0].is_initialized else 2
+                returned.append(update(*(t[None, :, :step].expand(B, -1, -1, -1) for t in new), 0))
+            for expected, found in zip(returned[0], returned[1], strict=True):
+                assert torch.equal(expected, found)
+        assert torch.equal(plain.layers[0].keys, ours.layers[0].keys)
+        assert torch.equal(plain.layers[0].values, ours.layers[0].values)
 
 
-def test_only_empty_dynamic_layers_are_replaced() -> None:
-    cache = with_room_to_grow(DynamicCache(config=tiny_model().config))
-    assert [type(layer) for layer in cache.layers] == [GrowingWindowLayer, GrowingWindowLayer, GrowingLayer]
-    static = StaticCache(tiny_model().config, max_cache_len=9)
-    assert [type(layer) for layer in with_room_to_grow(static).layers] == [type(layer) for layer in static.layers]
+@torch.no_grad()
+def test_a_dynamic_cache_is_extended_in_place() -> None:
+    """Token by token nothing is copied: the keys stay where they are in memory."""
+    model, x = tiny_model("iha-everywhere"), tokens(1, 9)
+    cache = model(x[:, :4]).past_key_values
+    model(x[:, 4:5], past_key_values=cache)  # the first token after the prefill makes room
+    places = [layer.keys.data_ptr() for layer in cache.layers]
+    for t in range(5, 9):
+        model(x[:, t : t + 1], past_key_values=cache)
+        assert [layer.keys.data_ptr() for layer in cache.layers] == places
 
 
 @torch.no_grad()

@@ -1,22 +1,65 @@
-"""Adapter from `transformers` caches to the interface of `iha.KVCache`, and cache layers that append in place."""
+"""Adapter from `transformers` caches to the interface of `iha.KVCache`. Dynamic caches are extended in place."""
 
+from weakref import WeakKeyDictionary
+
+import torch
 from torch import Tensor
-from transformers.cache_utils import (
-    Cache,
-    CacheLayerMixin,
-    DynamicCache,
-    DynamicLayer,
-    DynamicSlidingWindowLayer,
-)
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from iha.layers.cache import Cached
 from iha.layers.growth import Room, extended, kept
+
+# Spare memory behind the keys and values of a dynamic layer. It is not kept in the layer: copies, exports and pickles
+# of a cache hold its tokens and nothing of ours.
+_ROOMS: WeakKeyDictionary[CacheLayerMixin, tuple[Room | None, Room | None]] = WeakKeyDictionary()
+
+
+def append(cache: Cache, layer_idx: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """`cache.update`, but dynamic layers are extended in place (`iha.layers.growth`). The results are the same."""
+    layer = cache.layers[layer_idx] if layer_idx < len(cache.layers) else None
+    is_dynamic = type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) and not cache.offloading
+    if not is_dynamic or torch.compiler.is_compiling():
+        return cache.update(k, v, layer_idx)
+    assert isinstance(layer, DynamicLayer)
+    if not layer.is_initialized:
+        layer.lazy_initialization(k, v)
+    keys, values = _extended(layer, k, v)
+    if isinstance(layer, DynamicSlidingWindowLayer):
+        return _within_window(layer, keys, values, k.shape[2])
+    layer.keys, layer.values = keys, values
+    return keys, values
+
+
+def _extended(layer: DynamicLayer, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    assert layer.keys is not None
+    assert layer.values is not None
+    if not layer.keys.numel():
+        return k, v
+    room_k, room_v = _ROOMS.get(layer, (None, None))
+    (keys, room_k), (values, room_v) = extended(layer.keys, k, room_k), extended(layer.values, v, room_v)
+    _ROOMS[layer] = room_k, room_v
+    return keys, values
+
+
+def _within_window(
+    layer: DynamicSlidingWindowLayer, keys: Tensor, values: Tensor, num_new: int
+) -> tuple[Tensor, Tensor]:
+    """Store what later tokens can see, and return what the new ones can."""
+    layer.cumulative_length += num_new
+    if layer.record_past:  # `crop` may need older tokens, and drops the excess itself
+        layer.keys, layer.values = keys, values
+        visible = layer.sliding_window - 1 + num_new
+        return keys[:, :, -visible:], values[:, :, -visible:]
+    count = min(layer.sliding_window - 1, keys.shape[2])
+    rooms = _ROOMS.get(layer, (None, None))
+    layer.keys, layer.values = (kept(t, count, room) for t, room in zip((keys, values), rooms, strict=True))
+    return keys, values
 
 
 class CacheOfLayer:
     """One layer's part of any `transformers` cache, as a `LayerCache` for the layers of `iha.layers`.
 
-    `transformers` stores tokens as soon as `update` is called, so all input checks must come before.
+    `transformers` stores tokens as soon as they are appended, so all input checks must come before.
     """
 
     def __init__(self, cache: Cache, layer_idx: int, padding: Tensor | None) -> None:
@@ -30,77 +73,14 @@ class CacheOfLayer:
     def extended(self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, document_ids: Tensor | None) -> Cached:
         """Append k and v (B, G, Nq, D) to the cache and return what they may attend to."""
         Nq = k.shape[2]
-        first = self.cache.get_mask_sizes(Nq, self.layer_idx)[1]  # token index of the first key that `update` returns
+        first = self.cache.get_mask_sizes(Nq, self.layer_idx)[1]  # token index of the first key that `append` returns
         newest = self.num_tokens_seen + (Nq - 1)
-        k, v = self.cache.update(k, v, self.layer_idx)
+        k, v = append(self.cache, self.layer_idx, k, v)
         padding = None if self.padding is None else self.padding[:, first : first + k.shape[2]]
         return Cached(k, v, padding, None, first, newest)
 
     def keep(self, cached: Cached, reach_back: int | None) -> None:
-        """Nothing to do: `update` has already stored the tokens."""
-
-
-class GrowingLayer(DynamicLayer):
-    """A `DynamicLayer` that appends in place (`iha.layers.growth`)."""
-
-    def __init__(self, **kwargs: object) -> None:
-        super().__init__(**kwargs)
-        self._rooms: tuple[Room | None, Room | None] = (None, None)
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
-    ) -> tuple[Tensor, Tensor]:
-        self.keys, self.values = self._joined(key_states, value_states)
-        return self.keys, self.values
-
-    def _joined(self, key_states: Tensor, value_states: Tensor) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        assert self.keys is not None
-        assert self.values is not None
-        if not self.keys.numel():
-            return key_states, value_states
-        keys, room = extended(self.keys, key_states, self._rooms[0])
-        values, room_v = extended(self.values, value_states, self._rooms[1])
-        self._rooms = room, room_v
-        return keys, values
-
-
-class GrowingWindowLayer(GrowingLayer, DynamicSlidingWindowLayer):
-    """A `DynamicSlidingWindowLayer` that appends in place (`iha.layers.growth`)."""
-
-    def __init__(self, sliding_window: int) -> None:
-        DynamicSlidingWindowLayer.__init__(self, sliding_window)
-        self._rooms = (None, None)
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
-    ) -> tuple[Tensor, Tensor]:
-        keys, values = self._joined(key_states, value_states)
-        self.cumulative_length += key_states.shape[2]
-        if self.record_past:  # `crop` may need older tokens, and drops the excess itself
-            self.keys, self.values = keys, values
-            visible = self.sliding_window - 1 + key_states.shape[2]
-            return keys[:, :, -visible:], values[:, :, -visible:]
-        count = min(self.sliding_window - 1, keys.shape[2])
-        self.keys, self.values = (kept(t, count, r) for t, r in zip((keys, values), self._rooms, strict=True))
-        return keys, values
-
-
-def with_room_to_grow(cache: DynamicCache) -> DynamicCache:
-    """The same cache, which must be empty, with layers that append in place."""
-    cache.layers = [_growing(layer) for layer in cache.layers]  # type: ignore[arg-type]
-    return cache
-
-
-def _growing(layer: CacheLayerMixin) -> CacheLayerMixin:
-    if type(layer) is DynamicLayer:
-        return GrowingLayer()
-    if type(layer) is DynamicSlidingWindowLayer:
-        growing = GrowingWindowLayer(layer.sliding_window)
-        growing.record_past = layer.record_past
-        return growing
-    return layer
+        """Nothing to do: `append` has already stored the tokens."""
 
 
 def cache_bytes(cache: Cache) -> int:

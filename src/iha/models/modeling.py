@@ -17,7 +17,7 @@ from transformers.utils.output_capturing import capture_outputs
 from iha.layers.base import SelfAttention
 from iha.layers.call import Shared
 from iha.models.attention import backend_of, build_layer, shared_by_layers
-from iha.models.cache import CacheOfLayer, with_room_to_grow
+from iha.models.cache import CacheOfLayer
 from iha.models.configuration import IHAConfig
 from iha.models.inputs import documents_of, documents_of_lengths, padding_of
 from iha.models.remote_code import write_stub
@@ -169,7 +169,7 @@ class IHAModel(IHAPreTrainedModel):
                     f"document_ids must be (B, N) = {tuple(inputs_embeds.shape[:2])}, got {tuple(document_ids.shape)}"
                 )
         elif use_cache and past_key_values is None:
-            past_key_values = with_room_to_grow(DynamicCache(config=self.config))
+            past_key_values = DynamicCache(config=self.config)
         if position_ids is None:
             seen = 0 if past_key_values is None else past_key_values.get_seq_length()
             position_ids = (torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device) + seen).unsqueeze(0)
@@ -250,10 +250,3 @@ class IHAForCausalLM(IHAPreTrainedModel, GenerationMixin):
 
     def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
         raise ValueError(_NO_CONTINUOUS_BATCHING)
-
-    def _prepare_cache_for_generation(self, *args: Any, **kwargs: Any) -> Any:
-        prepared = super()._prepare_cache_for_generation(*args, **kwargs)  # type: ignore[misc]
-        model_kwargs = args[1] if len(args) > 1 else kwargs["model_kwargs"]
-        if type(cache := model_kwargs.get("past_key_values")) is DynamicCache and not cache.get_seq_length():
-            with_room_to_grow(cache)
-        return prepared

@@ -5,6 +5,7 @@ import torch
 
 from iha import IHAConfig, IHAForCausalLM
 from iha.evaluate.inside import look_inside
+from iha.records import Record
 from iha.report.page.build import build_page
 from iha.report.page.charts import bars, lines
 from iha.report.page.cost import cost_section
@@ -52,5 +53,6 @@ def page(inside):
         Chart("bar", "Final accuracy", bar, "final accuracy", "iha synth"),
         Missing("the paper's scale", "iha synth --scale paper"),
     )
-    sections = [explorer_section(True), section, cost_section(), errata_section()]
+    record = Record.new("inside", command="iha inspect IHA=DIR MHA=DIR", config={})
+    sections = [explorer_section(record), section, cost_section(), errata_section()]
     return build_page(sections, lead="A lead.", footer="A footer.", explorer=inside[1])

@@ -1,9 +1,21 @@
-"""The attention explorer's place on the page; assets/explorer.js fills it."""
+"""The attention explorer's place on the page; assets/explorer.js fills it.
 
-from iha.report.page.section import Missing, Section, Text
+A record of two small trained models ships with the package (assets/inside.json), so the explorer always has one to
+show. They are pre-training runs of the scale model, stopped after 1407 (IHA) and 2524 (MHA) of 3000 steps:
 
-KIND = "inside"  # of the record that `iha.evaluate.inside.look_inside` fills
-COMMAND = "iha reproduce"
+    iha experiment scale-model --size quick --length 2.4 --phases pretrain --mechanisms global,iha data.batch=4
+        parallel.micro_batch=4 optimiser.learning_rate=2e-3 --runs out/explorer            (one line)
+    iha export out/explorer/pretrain-iha-s0
+    iha export out/explorer/pretrain-global-s0
+    iha inspect IHA=out/explorer/pretrain-iha-s0/export MHA=out/explorer/pretrain-global-s0/export --tokens 22
+"""
+
+from importlib.resources import as_file, files
+
+from iha.evaluate.inside import KIND
+from iha.records import Record, read_record
+from iha.report.page.results import Results
+from iha.report.page.section import Section, Text, repeat
 
 _CONTROLS = """
 <div id="explorer-app">
@@ -28,12 +40,24 @@ _CONTROLS = """
 """
 
 
-def explorer_section(available: bool) -> Section:
+def explored(results: Results) -> Record:
+    """The record to show: of this run, the committed one, or the one that ships with the package."""
+    found = results.best(KIND)
+    return shipped() if found is None else found.record
+
+
+def shipped() -> Record:
+    """IHA, and multi-head attention beside it; the commands are above."""
+    with as_file(files("iha.report.page") / "assets" / "inside.json") as path:
+        return read_record(path, KIND)
+
+
+def explorer_section(record: Record) -> Section:
     section = Section("explorer", "Attention explorer")
     section.paragraph(
         "IHA gives every head P pseudo-queries, pseudo-keys and pseudo-values, each a learned mixture of all heads, "
         "and lets them attend as P virtual tokens per token. Choose a text, a layer and a head of a small model that "
         "was trained for this report. Point at a cell, or move with the arrow keys, to read a weight."
     )
-    section.add(Text(_CONTROLS) if available else Missing("no trained model to look into", COMMAND))
+    section.add(Text(_CONTROLS), Text(repeat(record.command)))
     return section

@@ -7,8 +7,7 @@ from iha.records import output_directory, write_text
 from iha.report.page.build import build_page, write_figures
 from iha.report.page.cost import cost_section
 from iha.report.page.errata import errata_section
-from iha.report.page.explorer import KIND as INSIDE
-from iha.report.page.explorer import explorer_section
+from iha.report.page.explorer import explored, explorer_section
 from iha.report.page.language_model import language_model_section
 from iha.report.page.paper_scale import paper_scale_section
 from iha.report.page.results import Results
@@ -30,10 +29,10 @@ def write_report(out: Path, run: Path | None, committed: Path | None, figures: b
     """`out`/report.html, and every chart as PNG and SVG in `out`/figures."""
     output_directory(out)
     results = Results(run, committed)
-    inside = results.best(INSIDE)
+    inside = explored(results)
     sections = [
         verdict_section(results),
-        explorer_section(inside is not None),
+        explorer_section(inside),
         theory_section(results),
         synthetic_section(results),
         language_model_section(results),
@@ -47,7 +46,7 @@ def write_report(out: Path, run: Path | None, committed: Path | None, figures: b
         sections,
         lead=escape(LEAD),
         footer=f"<p>iha {escape(__version__)}. {len(results.found)} records.</p>",
-        explorer=inside.record.results if inside else None,
+        explorer=inside.results,
     )
     path = out / "report.html"
     write_text(path, html)

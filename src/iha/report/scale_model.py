@@ -83,7 +83,7 @@ def ablation_table(compared: dict[str, Any]) -> Table:
     """Variants beside the runs that they change."""
     source = compared["source"]
     titles = (f"{source} loss", "Δ to baseline", "Δ to IHA", "pairs %", "hops %", "tokens/s")
-    columns = ["model", Column("seeds", "right"), *(Column(title, "right") for title in titles)]
+    columns: list[str | Column] = ["model", Column("seeds", "right"), *(Column(title, "right") for title in titles)]
     table = Table(f"Scale model, {compared['phase']}: variants", columns)
     for row in compared["rows"]:
         table.add(

@@ -27,7 +27,7 @@ def retrieval_table(records: Sequence[Record]) -> Table:
     """Per task one section, a row per model, a column per length."""
     found = by_length(records)
     lengths = sorted({length for of_task in found.values() for at in of_task.values() for length in at})
-    columns = ["model", *(Column(f"{length:,}", "right") for length in lengths)]
+    columns: list[str | Column] = ["model", *(Column(f"{length:,}", "right") for length in lengths)]
     table = Table(f"Retrieval by length after {records[0].config['phase']}, %", columns)
     for task, models in found.items():
         table.add_section(task)
@@ -53,7 +53,7 @@ def by_length(records: Sequence[Record]) -> dict[str, dict[str, dict[int, dict[s
 
 def puzzles_table(records: Sequence[Record]) -> Table:
     names = [name for name in PUZZLES if any(name in record.results["puzzles"] for record in records)]
-    columns = ["model", Column("seeds", "right"), *(Column(name, "right") for name in names)]
+    columns: list[str | Column] = ["model", Column("seeds", "right"), *(Column(name, "right") for name in names)]
     table = Table(f"Held-out puzzles after {records[0].config['phase']}, %", columns)
     for label, group in _by_label(records).items():
         cells = [_over_seeds(group, lambda r, name=name: r.results["puzzles"].get(name), 100) for name in names]
@@ -66,7 +66,7 @@ def problems_table(records: Sequence[Record]) -> Table:
     steps = sorted({step for record in records for step in record.results["word_problems"]["by_steps"]})
     metrics = list(records[0].results["word_problems"]["metrics"])
     titles = [*metrics, *(f"{metrics[0]}, {step} steps" for step in steps)]
-    columns = ["model", Column("seeds", "right"), *(Column(title, "right") for title in titles)]
+    columns: list[str | Column] = ["model", Column("seeds", "right"), *(Column(title, "right") for title in titles)]
     table = Table(f"Word problems after {records[0].config['phase']}, %", columns)
     for label, group in _by_label(records).items():
         cells = [_over_seeds(group, lambda r, m=m: r.results["word_problems"]["metrics"][m]) for m in metrics]

@@ -90,11 +90,6 @@ def test_types_are_strict(fields: dict[str, Any]) -> None:
         IHAConfig(**fields)
 
 
-def test_unknown_preset() -> None:
-    with pytest.raises(ValueError, match=r"no preset '7b'; there are 1m, 10m, .*paper-2.4b"):
-        preset("7b")
-
-
 def test_the_llama_beside_a_model_has_its_size() -> None:
     config = preset("1m", gated_mlp=True)
     llama = llama_like(config)

@@ -19,6 +19,8 @@ def test_signature_is_that_of_transformers() -> None:
     rotary = IHAForCausalLM(tiny_config()).model.rotary_emb
     x, positions = torch.randn(2, 7, 32), torch.arange(7)[None]
     cos, sin = rotary(x, positions)
-    assert cos.shape == sin.shape == (1, 7, 8)  # (B, N, D), both halves alike
-    torch.testing.assert_close(cos, torch.cat((cos[..., :4], cos[..., :4]), dim=-1))
-    torch.testing.assert_close(cos.square() + sin.square(), torch.ones_like(cos))
+    assert rotary.config.rope_parameters["rope_type"] == "default"
+    frequency = rotary.config.rope_parameters["rope_theta"] ** -(torch.arange(0, 8, 2, dtype=torch.float64) / 8)
+    angle = (torch.arange(7)[:, None] * frequency).repeat(1, 2)[None]  # (B, N, D), both halves alike
+    torch.testing.assert_close(cos, angle.cos().float(), atol=1e-6, rtol=0)
+    torch.testing.assert_close(sin, angle.sin().float(), atol=1e-6, rtol=0)

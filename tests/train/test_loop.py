@@ -7,9 +7,11 @@ import pytest
 import runs
 import torch
 
+from iha.models.configuration import IHAConfig
 from iha.records import read_record
 from iha.train import loop
 from iha.train.export import checkpoint_tensors
+from iha.train.flops import peak_flops, training_flops
 from iha.train.loop import Evaluation, train
 from iha.train.metrics import read_metrics
 
@@ -79,7 +81,9 @@ def test_retention_and_what_a_run_directory_holds(tmp_path):
     records = read_metrics(tmp_path / "run" / "metrics.jsonl")
     losses = [record for record in records if "loss" in record]
     assert [record["step"] for record in losses] == list(range(1, 10))
-    assert all(record["tokens_per_second"] > 0 and record["mfu"] > 0 for record in losses)
+    flops_per_token = training_flops(IHAConfig.from_pretrained(tmp_path / "run"), 32) / 32
+    for entry in losses:  # one process: FLOPs per second over what the device can do
+        assert entry["mfu"] == pytest.approx(entry["tokens_per_second"] * flops_per_token / peak_flops())
     assert [record["mine/twice"] for record in records if "mine/twice" in record] == [8.0, 16.0, 18.0]
     assert list((tmp_path / "run" / "tensorboard").glob("events*"))
     record = read_record(tmp_path / "run" / "run.json", "train-run")

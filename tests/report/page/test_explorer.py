@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from importlib.resources import files
 
 import numpy as np
@@ -42,3 +43,11 @@ def test_records_of_runs_come_first(tmp_path):
 def test_the_command_is_shown():
     assert "iha inspect" in explorer_section(shipped()).html()
     json.dumps(shipped().results, allow_nan=False)
+
+
+def test_every_element_that_the_script_looks_for_is_there():
+    script = (files("iha.report.page") / "assets" / "explorer.js").read_text(encoding="utf-8")
+    wanted = set(re.findall(r"""["'`]#?(explorer-[a-z-]*[a-z])["'`]""", script))
+    there = set(re.findall(r'id="(explorer[a-z-]*)"', explorer_section(shipped()).html()))
+    assert len(wanted) >= 8
+    assert wanted <= there

@@ -30,8 +30,8 @@ function patched(spec, id) {
     for (const axis of ["x", "y"]) {
       const encoding = node.encoding && node.encoding[axis];
       if (encoding && encoding.type === "quantitative" && axes[id] && axes[id].has(axis)) {
-        encoding.scale = { ...(encoding.scale || {}), type: "log", zero: false };
-        delete encoding.scale.domain;
+        const { zero, domain, ...scale } = encoding.scale || {};  // neither has a meaning with a logarithm
+        encoding.scale = { ...scale, type: "log" };
       }
     }
     Object.values(node).forEach(change);

@@ -35,4 +35,4 @@ def test_every_kind_of_outcome() -> None:
     assert "Abacus 1" in times.title
     assert [row[0] for row in times.rows] == ["local IHA, flex"]  # of this size alone
     assert times.notes[-1] == "warning: busy"
-    assert decoding.rows[0][-2:] == ["1.50", "14%"]
+    assert decoding.rows[0][-2:] == ["1.50", "1.40 1.50 1.60"]

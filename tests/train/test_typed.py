@@ -58,7 +58,7 @@ def test_nested_settings_are_built():
         ({"limit": 1.5}, "f: limit: must be int, got 1.5"),
         ({"rate": "fast"}, "f: rate: must be float, got 'fast'"),
         ({"rate": True}, "f: rate: must be float, got True"),
-        ({"sise": 1}, "f: sise: no such key; there are rate, limit, inner, many, free"),
+        ({"unknown": 1}, "f: unknown: no such key; there are rate, limit, inner, many, free"),
         ([1], "f: the file must be a section with keys, got [1]"),
     ],
 )

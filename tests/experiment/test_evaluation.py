@@ -38,7 +38,7 @@ def runs(tmp_path_factory):
 def test_the_record_says_what_the_files_say(runs, tmp_path):
     record = evaluate_models(runs, ("global", "iha"), tmp_path, SCOPE, command="iha")
     for phase, names in (
-        ("adapt", [*RULER, "puzzle_pairs", "puzzle_needles", "puzzle_hops"]),
+        ("adapt", [*RULER, "puzzle_pairs", "puzzle_hops"]),
         ("tune", ["puzzle_arithmetic"]),
     ):  # fmt: skip
         for mechanism, label in (("global", "Global"), ("iha", "IHA")):

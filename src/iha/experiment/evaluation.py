@@ -17,8 +17,9 @@ from iha.records import Progress, Record, output_directory, silent
 KIND = "scale-model-evaluation"
 # RULER's tasks that need no essays or documents: one needle in noise, and one among other needles.
 RULER = ("niah_single_1", "niah_multikey_2")
-# As in the paper: retrieval after the adaptation to a longer context, solutions after fine-tuning.
-PUZZLES = {"adapt": ("pairs", "needles", "hops"), "tune": ("arithmetic",)}
+# As in the paper: retrieval after the adaptation to a longer context, solutions after fine-tuning. Without the puzzles
+# called needles: they have up to 2400 tokens, more than the quick models take, and RULER asks the same.
+PUZZLES = {"adapt": ("pairs", "hops"), "tune": ("arithmetic",)}
 SHOWN = 3  # answers per task to read
 PROMPT_TAIL = 400  # characters of a prompt that are kept beside them
 

@@ -1,8 +1,8 @@
-"""transformers' own model, generation and export tests, for five settings of attention.
+"""transformers' own model, generation and export tests, for six settings of attention, and for Llama as the control.
 
 They are not in the installed package. Point IHA_TRANSFORMERS_TESTS to a directory that holds its `tests` package: the
 repository at the installed version, or the source distribution's tests with what that leaves out
-(causal_lm_tester.py, generation/, exporters/, utils/) from the repository.
+(causal_lm_tester.py, generation/, exporters/, utils/) from the repository. `benchmarks/hugging_face.py` counts.
 """
 
 import os
@@ -23,6 +23,7 @@ sys.modules.pop("tests", None)  # ours, which pytest has registered
 import unittest  # noqa: E402
 
 from tests import causal_lm_tester  # type: ignore[import-not-found]  # noqa: E402
+from transformers import LlamaModel  # noqa: E402
 from transformers.models.auto import modeling_auto  # noqa: E402
 
 from iha.models import IHAConfig, IHAForCausalLM, IHAModel  # noqa: E402
@@ -63,6 +64,16 @@ def _tests_of(name: str, fields: dict) -> type:
         test_model_rope_scaling_from_config_1_dynamic = None
 
     return type(f"Test{name}", (Tests,), {})
+
+
+class LlamaTester(causal_lm_tester.CausalLMModelTester):
+    base_model_class = LlamaModel
+
+
+class TestLlama(causal_lm_tester.CausalLMModelTest, unittest.TestCase):
+    """A failure here is not ours: it comes from tests and package of different versions, or from this machine."""
+
+    model_tester_class = LlamaTester
 
 
 for _name, _fields in SETTINGS.items():

@@ -9,7 +9,7 @@ from iha.records import Record
 
 ROW = {
     "what": "decoding", "preset": "1m", "variant": "hybrid", "tokens_per_second": {"iha": 10.0, "llama": 8.0},
-    "ratio": 1.25, "spread": 0.21, "cache_ratio": 0.3456,
+    "ratio": 1.25, "ratios": [1.2, 1.25, 1.3], "spread": 0.21, "cache_ratio": 0.3456,
 }  # fmt: skip
 
 

@@ -14,7 +14,12 @@ def raw(name: str, **changes: Any) -> dict[str, Any]:
     return {**SOURCES[name].to_dict(), **changes}
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", [name for name in SOURCES if SOURCES[name].model_type == "iha"])
+def test_a_model_of_our_own_comes_back_as_it_was(name: str) -> None:
+    assert from_iha(to_iha(raw(name), num_pseudo_heads=2)) == raw(name)
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if SOURCES[name].model_type != "iha"])
 def test_there_and_back_is_the_same_configuration(name: str) -> None:
     source = SOURCES[name]
     back = from_iha(to_iha(raw(name), num_pseudo_heads=2))

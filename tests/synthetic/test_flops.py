@@ -13,7 +13,8 @@ def test_flops_by_formula(mechanism: str, P: int) -> None:
     model = SyntheticModel(TASKS["binary"], mechanism, width=E, num_heads=H, num_pseudo_heads=P)
     dense = 2 * N * (4 * E * E + 8 * E * E + E)  # projections, MLP, read-out
     attention = 2 * 2 * (N * P) ** 2 * E
-    mixing = 4 * 2 * N * (P * H) * E if mechanism == "iha" else 0  # three alphas and R, as an (H, P*H) matrix
+    # Three alphas, as (P*H, H) matrices. A per-head R weighs features one by one, which is no matrix product.
+    mixing = 3 * 2 * N * (P * H) * E if mechanism == "iha" else 0
     assert forward_flops(model, 6) == dense + attention + mixing
 
 

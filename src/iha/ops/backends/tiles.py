@@ -41,7 +41,7 @@ class Tiling:
             self.query_block = self.key_block = max(1, rows // P)
         else:
             self.query_block = max(1, _clamp(W * P // 16, 64, 256) // P)
-            self.key_block = max(1, _clamp(W * P // 4, 64, 192) // P)
+            self.key_block = max(1, _clamp(W * P // 4, 64, 128) // P)
         self._last_bias: tuple[tuple[int, int, int], Tensor] | None = None
 
     def keys_seen_by(self, queries: Range) -> Range:

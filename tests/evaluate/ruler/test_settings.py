@@ -32,8 +32,7 @@ def test_templates_of_words_and_questions_are_theirs():
         assert family.new_tokens == config["tokens_to_generate"]
     config = theirs("vt_utils").CONFIG["variable_tracking"]
     assert VARIABLE_TRACKING.template == config["template"]
-    # Their prefix misspells one word.
-    assert VARIABLE_TRACKING.prefix.replace("{count}", "{num_v}") == config["answer_prefix"].replace("assgi", "assig")
+    assert VARIABLE_TRACKING.prefix.replace("{count}", "{num_v}") == config["answer_prefix"]
     assert VARIABLE_TRACKING.new_tokens == config["tokens_to_generate"]
     assert theirs("niah_utils").TEMPLATE.replace("{type_needle_v}", "{type}") == NIAH.template
 

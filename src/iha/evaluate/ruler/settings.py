@@ -26,7 +26,8 @@ NIAH = Family(
 VARIABLE_TRACKING = Family(
     "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n{context}\n"
     "Question: Find all variables that are assigned the value {query} in the text above.",
-    " Answer: According to the chain(s) of variable assignment in the text above, {count} variables are assigned the "
+    # The misspelling is RULER's own: scores are comparable only with its very words.
+    " Answer: According to the chain(s) of variable assignment in the text above, {count} variables are assgined the "
     "value {query}, they are: ",
     30,
 )

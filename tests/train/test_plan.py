@@ -7,6 +7,7 @@ import pytest
 
 from iha.models.field_checks import ATTENTIONS
 from iha.train.flops import training_flops
+from iha.train import plan as planning
 from iha.train.plan import Footprint, MechanismPlan, footprint, measured_footprint, plan, remedies, vocabulary_of
 from iha.train.recipe import Data, Model, Parallel, Recipe, Source, Tokenizer
 
@@ -83,6 +84,17 @@ def test_two_shallow_models_tell_the_memory_of_a_deep_one(attention):
     recipe = replace(SMALL, model=Model(attention=attention, config=CONFIG))
     planned, exact = (_in_a_process(way, recipe, _config(recipe), 4) for way in (footprint, measured_footprint))
     assert planned.total == pytest.approx(exact.total, rel=0.02)
+
+
+def test_peaks_at_different_moments_are_not_extrapolated(monkeypatch):
+    """As with large untied embeddings: the shallower model peaks while they are gathered, the deeper one later."""
+    measured = {2: Footprint(900, 0, 10, 50), 4: Footprint(300, 40, 15, 400), 8: Footprint(400, 50, 20, 500)}
+
+    def at_depth(recipe, config, world):
+        return measured[config.num_hidden_layers]
+
+    monkeypatch.setattr(planning, "measured_footprint", at_depth)
+    assert footprint(SMALL, _config(SMALL), 4) == measured[8]
 
 
 def test_days_follow_from_flops_and_what_does_not_fit_is_said():

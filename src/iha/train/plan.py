@@ -130,9 +130,11 @@ def footprint(recipe: Recipe, config: IHAConfig, world: int) -> Footprint:
         )
         for depth in (shallow, shallow + period)
     )
+    more = {kind: getattr(high, kind) - getattr(low, kind) for kind in asdict(low)}
+    if any(size < 0 for size in more.values()):  # their peaks lie at different moments of the step, so nothing follows
+        return measured_footprint(recipe, config, world)
     repeats = (len(layers) - shallow) // period
-    sizes = {kind: getattr(low, kind) + repeats * (getattr(high, kind) - getattr(low, kind)) for kind in asdict(low)}
-    return Footprint(**sizes)
+    return Footprint(**{kind: getattr(low, kind) + repeats * size for kind, size in more.items()})
 
 
 def measured_footprint(recipe: Recipe, config: IHAConfig, world: int) -> Footprint:

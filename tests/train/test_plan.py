@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from iha.models.field_checks import ATTENTIONS
-from iha.train.flops import training_flops
 from iha.train import plan as planning
+from iha.train.flops import training_flops
 from iha.train.plan import Footprint, MechanismPlan, footprint, measured_footprint, plan, remedies, vocabulary_of
 from iha.train.recipe import Data, Model, Parallel, Recipe, Source, Tokenizer
 

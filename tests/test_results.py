@@ -11,6 +11,7 @@ KINDS = {
     "attention/attention.json": "attention-bench",
     "model/cpu-2048.json": "model-bench",
     "model/cpu-2048-compiled.json": "model-bench",
+    "model/hugging_face.json": "hugging-face-tests",
     "theory/learned.json": "learned",
     "theory/verify.json": "verify",
     "synthetic/speed/speed.json": "synthetic-speed",

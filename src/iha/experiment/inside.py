@@ -8,12 +8,11 @@ from torch import Tensor
 
 from iha.evaluate import pseudo_heads
 from iha.evaluate.pseudo_heads import KIND, Tokens
-from iha.experiment.compare import is_swept
-from iha.experiment.plan import KIND as RUN
+from iha.experiment.finished import for_each_finished
 from iha.experiment.plan import shared_data
 from iha.models.configuration import IHAConfig
 from iha.models.generation import load
-from iha.records import Progress, Record, output_directory, read_record, silent, write_record
+from iha.records import Progress, Record, silent
 from iha.train.batches import Corpus
 from iha.train.build import build_model
 from iha.train.recipe import Recipe, Tokenizer
@@ -33,24 +32,11 @@ def look_inside(
     progress: Progress = silent,
 ) -> list[Record]:
     """The runs named, or all of IHA whose export is there, without a sweep's. Those done before are skipped."""
-    found = {path.stem: path for path in sorted(records.glob("*-s*.json")) if (runs / path.stem / "export").is_dir()}
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise ValueError(f"{missing[0]}: no record in {records}, or no export in {runs}")
-    chosen = list(names) or [name for name in found if not is_swept(name) and _has_pseudo_heads(runs / name)]
-    if not chosen:
-        raise ValueError(f"no run of {records} has pseudo-heads and an export in {runs}")
-    directory = output_directory(records / DIRECTORY)
-    done = []
-    with progress.task("looking inside", total=len(chosen)) as task:
-        for name in chosen:
-            path = directory / f"{name}.json"
-            if not path.exists():
-                run = read_record(found[name], RUN)
-                write_record(path, inside_of(run, runs, sequences, command, progress))
-            done.append(read_record(path, KIND))
-            task.advance(1, note=name)
-    return done
+    return for_each_finished(
+        records, runs, lambda run, _: inside_of(run, runs, sequences, command, progress), directory=DIRECTORY,
+        kind=KIND, title="looking inside", names=names, wanted="pseudo-heads and an export", has_it=_has_pseudo_heads,
+        progress=progress,
+    )  # fmt: skip
 
 
 def inside_of(run: Record, runs: Path, sequences: int, command: str, progress: Progress = silent) -> Record:

@@ -16,12 +16,11 @@ from iha.evaluate.protocol import Question, Source
 from iha.evaluate.results import judged, summary
 from iha.evaluate.ruler.settings import NEEDLE_TASKS
 from iha.experiment import haystack
-from iha.experiment.compare import is_swept
-from iha.experiment.plan import KIND as RUN
+from iha.experiment.finished import for_each_finished
 from iha.experiment.probe import Asked, accuracies, ask, questions
 from iha.experiment.questions import PuzzleTask
 from iha.models.generation import load
-from iha.records import Progress, Record, output_directory, read_record, silent, write_record
+from iha.records import Progress, Record, silent
 from iha.train.recipe import Tokenizer
 from iha.train.tokenise import TextTokenizer, load_tokenizer
 
@@ -73,24 +72,10 @@ def measure_all(
     progress: Progress = silent,
 ) -> list[Record]:
     """Measure the runs named, or all whose export is there, without a sweep's. Those measured before are skipped."""
-    found = {path.stem: path for path in sorted(records.glob("*-s*.json")) if (runs / path.stem / "export").is_dir()}
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise ValueError(f"{missing[0]}: no record in {records}, or no export in {runs}")
-    if not found:
-        raise ValueError(f"no run of {records} has an export in {runs}")
-    directory = output_directory(records / DIRECTORY)
-    chosen = names or [name for name in found if not is_swept(name)]
-    done = []
-    with progress.task("measuring runs", total=len(chosen)) as task:
-        for name in chosen:
-            path = directory / f"{name}.json"
-            if not path.exists():
-                run = read_record(found[name], RUN)
-                write_record(path, measure_run(run, runs / name / "export", settings, command, progress))
-            done.append(read_record(path, KIND))
-            task.advance(1, note=name)
-    return done
+    return for_each_finished(
+        records, runs, lambda run, made: measure_run(run, made / "export", settings, command, progress),
+        directory=DIRECTORY, kind=KIND, title="measuring runs", names=names, progress=progress,
+    )  # fmt: skip
 
 
 def measure_run(run: Record, export: Path, settings: Settings, command: str, progress: Progress = silent) -> Record:

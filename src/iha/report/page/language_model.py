@@ -25,9 +25,9 @@ EVALUATE = "iha experiment evaluate out/scale-model"
 def language_model_section(results: Results) -> Section:
     section = Section("language-model", "Language model")
     section.paragraph(
-        "Five mechanisms on one backbone, the same data in the same order, the same optimiser: half real text, half "
-        "puzzles that ask for retrieval and for chained facts. The paper trains 2.4 B parameters on 240 B tokens; "
-        "these models have about a million. What does not show here may show there."
+        "Five mechanisms on one backbone, the same data in the same order, the same optimiser: four tenths real "
+        "text, the rest puzzles that ask for retrieval and for chained facts. The paper trains 2.4 B parameters on "
+        "240 B tokens; these models have about a million. What does not show here may show there."
     )
     studies = scale_models(results)
     if not studies:

@@ -13,6 +13,7 @@ runner = CliRunner()
 
 
 def test_it_writes_what_it_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr("iha.bench.measure.load_average", lambda: 0.25)
     pytest.importorskip("matplotlib")
     defaults = {"lengths": (64, 128), "growth_window": 8, "mechanism_tokens": 32}
     monkeypatch.setattr("iha.bench.attention.Settings", partial(Settings, **defaults))
@@ -24,7 +25,7 @@ def test_it_writes_what_it_measured(tmp_path, monkeypatch):
     written = record.results
     assert len(written["comparisons"]) == 2 * (2 * 2 + 1)
     assert len(written["growth"]) == 2 * 2 * 2
-    assert written["quiet"]["load_before"] is not None
+    assert written["quiet"]["load_before"] == 0.25
     layers = {(row["mechanism"], row["comparison"]) for row in written["mechanisms"]}
     assert {name for name, comparison in layers if comparison == "equal N"} == set(MECHANISMS)
     assert ("simplicial", "equal FLOPs") in layers

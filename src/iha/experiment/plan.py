@@ -45,8 +45,7 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
 }
 
 # How large: changes of every recipe. Two cores train "small" at some thousand tokens per second.
-# Weights begin at 1/√width: with 0.02, meant for wide models, attention scores of so narrow a model stay near zero for
-# the first million tokens, and nothing is retrieved.
+# Weights begin at 1/√width: 0.02 is meant for wide models (docs/scale-model.md says what pilot runs showed).
 SIZES: dict[str, tuple[str, ...]] = {
     "quick": (
         "model.config.hidden_size=64", "model.config.intermediate_size=256", "model.config.num_hidden_layers=5",

@@ -15,8 +15,8 @@ NEEDLES = "A special magic number is hidden within the following text. Make sure
 def pairs(rng: random.Random, counts: Sequence[int]) -> Puzzle:
     """`key = value` lines, then a question for every key, in another order. All keys of a document are different.
 
-    Everything is asked for, so that half of the document can be known from the other half: with few questions a small
-    model sees mostly random values and learns to retrieve late.
+    Everything is asked for, so that half of the document can be known from the other half. With few questions most of
+    it would be random values, from which nothing can be learned.
     """
     count = rng.choice(list(counts))
     keys = rng.sample(WORDS, count)

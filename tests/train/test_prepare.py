@@ -102,3 +102,23 @@ def test_a_tokenizer_is_trained_on_every_source(tmp_path):
     prepare(data, tmp_path / "d", seed=0)
     made = json.loads((tmp_path / "d" / TOKENIZER).read_text())["model"]["vocab"]
     assert all(f"Ġ{word}" in made for word in words)
+
+
+def test_a_tokenizer_is_trained_by_weight_and_not_by_document(monkeypatch, tmp_path):
+    """One source has long documents, the other short ones. The sample has the characters of both in equal shares."""
+    from iha.train.prepare import _sample
+
+    for name, size in (("long", 10_000), ("short", 10)):
+        lines = (json.dumps({"text": name[0] * size}) for _ in range(20_000 // size))
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    sources = [
+        Source(name, "jsonl", paths=[str(tmp_path / f"{name}.jsonl")], weight=weight)
+        for name, weight in (("long", 1.0), ("short", 0.5))
+    ]
+    counted = {"l": 0, "s": 0}
+    for document in _sample(sources, seed=0):
+        text = "".join(segment.text for segment in document)
+        counted[text[0]] += len(text)
+        if counted["l"] == 20_000:
+            break
+    assert 4_000 <= counted["s"] <= 6_000

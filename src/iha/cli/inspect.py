@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 TEXTS = (
-    "Pairs:\nfoot = 318\ngear = 195\nbell = 605\nWhat is gear?",
-    "The boss of Ann is Ben. The boss of Ben is Carl.\nWho is the boss of the boss of Ann?",
+    "Pairs: foot 31 gear 95 bell 60\nAgain: bell 60 foot 31 gear",
+    "Bosses: Ann Ben, Ben Carl, Carl Dora,\nTwice Ann",
     "def open(path, mode='r'):\n    return File(path, mode)\n",
 )
 

@@ -15,12 +15,15 @@ from iha.evaluate.protocol import Source
 from iha.evaluate.ruler.lengths import Draft, Rendered, TokenCounter, TooShortError, fit
 from iha.evaluate.ruler.tasks import RulerTask
 from iha.train.puzzles import Piece, Puzzle
-from iha.train.puzzles.hops import chain
-from iha.train.puzzles.retrieval import NEEDLES, NOISE, needle, needle_question
+from iha.train.puzzles.hops import BOSSES, chain, fact, question
+from iha.train.puzzles.retrieval import (
+    NEEDLES, NOISE, PAIRS, VALUES, needle, needle_question, pair, pairs_question,
+)  # fmt: skip
 from iha.train.puzzles.words import NAMES, WORDS
 
-ANSWER_TOKENS = 8  # room for the answer: a number of four digits, or a name
+ANSWER_TOKENS = 8  # room for the answer: a number of two digits, or a name
 PEOPLE = 12  # of the chained facts
+REPEATS = 64  # of all facts but the one asked for: enough for 8000 tokens
 # RULER's tasks with one answer. The first two are made from word lists alone, the others need the essays.
 OWN = ("niah_single_1", "niah_multikey_2")
 WITH_ESSAYS = ("niah_single_2", "niah_multikey_1")
@@ -40,7 +43,7 @@ class Facts:
 def needles(rng: Random, keys: int) -> Facts:
     """RULER's Single (one key) and Multi-Key (several), in noise."""
     drawn = rng.sample(WORDS, keys)
-    values = [str(number) for number in rng.sample(range(1000, 10_000), keys)]
+    values = [str(number) for number in rng.choices(VALUES, k=keys)]
     facts = [needle(key, value) for key, value in zip(drawn, values, strict=True)]
     return Facts(facts, needle_question(drawn[0]), values[0], NEEDLES)
 
@@ -48,14 +51,20 @@ def needles(rng: Random, keys: int) -> Facts:
 def all_needles(rng: Random) -> Facts:
     """RULER's hardest Multi-Key: the haystack consists of needles."""
     made = needles(rng, len(WORDS))
-    return Facts(made.facts, made.question, made.answer, made.before, fill=True)
+    return Facts(_repeated(rng, made.facts), made.question, made.answer, made.before, fill=True)
 
 
 def all_pairs(rng: Random) -> Facts:
+    """Pairs and nothing else."""
     keys = rng.sample(WORDS, len(WORDS))
-    values = [str(rng.randrange(10, 100)) for _ in keys]
-    lines = [f"\n{key} = {value}" for key, value in zip(keys, values, strict=True)]
-    return Facts(lines, f"\nWhat is {keys[0]}?", values[0], "Pairs:", fill=True)
+    values = [str(rng.choice(VALUES)) for _ in keys]
+    facts = [pair(key, value) for key, value in zip(keys, values, strict=True)]
+    return Facts(_repeated(rng, facts), pairs_question(keys[0]), values[0], PAIRS, fill=True)
+
+
+def _repeated(rng: Random, facts: list[str]) -> list[str]:
+    """There are few keys, so in long texts the facts come again, all but the first, which is asked for."""
+    return facts + [other for _ in range(REPEATS) for other in rng.sample(facts[1:], len(facts) - 1)]
 
 
 def hops(rng: Random, depth: int) -> Facts:
@@ -67,8 +76,8 @@ def hops(rng: Random, depth: int) -> Facts:
         if able:
             break
     asked = rng.choice(able)
-    facts = [f" The boss of {name} is {boss[name]}." for name in rng.sample(names, len(names))]
-    return Facts(facts, f"\nWho is {'the boss of ' * depth}{asked}?", chain(boss, asked, depth)[-1])
+    facts = [fact(name, boss[name]) for name in rng.sample(names, len(names))]
+    return Facts(facts, question(asked, depth), chain(boss, asked, depth)[-1], BOSSES)
 
 
 TASKS: dict[str, Callable[[Random], Facts]] = {

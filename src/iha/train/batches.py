@@ -20,6 +20,7 @@ class Batch:
     tokens: Tensor  # (B, N)
     labels: Tensor  # (B, N)
     documents: Tensor | None  # (B, N); None when every sequence is one document
+    few_targets: bool = False  # less than half of the labels count: the loss then looks at those alone
 
     @property
     def num_targets(self) -> int:
@@ -31,13 +32,14 @@ class Batch:
     def split(self, size: int) -> Iterator["Batch"]:
         for start in range(0, len(self.tokens), size):
             part = slice(start, start + size)
-            yield Batch(self.tokens[part], self.labels[part], None if self.documents is None else self.documents[part])
+            documents = None if self.documents is None else self.documents[part]
+            yield Batch(self.tokens[part], self.labels[part], documents, self.few_targets)
 
     def to(self, device: torch.device) -> "Batch":
         moved = (
             None if t is None else t.to(device, non_blocking=True) for t in (self.tokens, self.labels, self.documents)
         )
-        return Batch(*moved)  # type: ignore[arg-type]
+        return Batch(*moved, few_targets=self.few_targets)  # type: ignore[arg-type]
 
 
 class Corpus:
@@ -78,7 +80,8 @@ def collate(sequences: list[Sequence]) -> Batch:
         torch.from_numpy(np.stack([getattr(sequence, name) for sequence in sequences]))
         for name in ("tokens", "labels", "documents")
     )
-    return Batch(tokens, labels, documents if bool(documents.any()) else None)
+    few = 2 * int((labels != IGNORED).sum()) < labels.numel()
+    return Batch(tokens, labels, documents if bool(documents.any()) else None, few)
 
 
 class Prefetched:

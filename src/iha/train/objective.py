@@ -21,10 +21,18 @@ class Objective(nn.Module):
         self.model = model
         self.chunk = chunk
 
-    def forward(self, tokens: Tensor, labels: Tensor, documents: Tensor | None) -> Tensor:
-        """tokens, labels, documents (B, N) to the sum of the cross-entropies of all targets."""
+    def forward(
+        self, tokens: Tensor, labels: Tensor, documents: Tensor | None, few_targets: bool = False
+    ) -> Tensor:
+        """tokens, labels, documents (B, N) to the sum of the cross-entropies of all targets.
+
+        With `few_targets` logits are computed for the targets alone: where only answers count, a fraction of the work.
+        """
         hidden = self.model.model(input_ids=tokens, document_ids=documents, use_cache=False).last_hidden_state
         hidden, labels = hidden.flatten(0, 1), labels.flatten()  # (B N, E), (B N,)
+        if few_targets:
+            (rows,) = torch.nonzero(labels != IGNORED, as_tuple=True)
+            hidden, labels = hidden[rows], labels[rows]
         if self.chunk is None or self.chunk >= len(labels):
             return self._loss(hidden, labels)
         pieces = zip(hidden.split(self.chunk), labels.split(self.chunk), strict=True)

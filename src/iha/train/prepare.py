@@ -101,14 +101,21 @@ def _tokenizer(data: Data, directory: Path, seed: int) -> TextTokenizer:
 
 
 def _sample(sources: list[Source], seed: int) -> Iterator[Segments]:
-    """Documents of all sources in turn."""
-    streams = [_documents(source, seed) for source in sources]
+    """Documents of all sources, by weight: the characters of each in the shares of the mixture.
+
+    In turn, document by document, a source of long documents would leave the others no words of their own.
+    """
+    streams = {source.name: _documents(source, seed) for source in sources}
+    weights = {source.name: source.weight for source in sources}
+    read_so_far = dict.fromkeys(streams, 0.0)  # characters / weight
     while streams:
-        for stream in list(streams):
-            try:
-                yield next(stream)
-            except StopIteration:
-                streams.remove(stream)
+        name = min(streams, key=lambda name: read_so_far[name])
+        document = next(streams[name], None)
+        if document is None:
+            del streams[name]
+            continue
+        read_so_far[name] += sum(len(segment.text) for segment in document) / weights[name]
+        yield document
 
 
 def _documents(source: Source, seed: int) -> Iterator[Segments]:

@@ -17,7 +17,7 @@ def gradient(objective: Objective, batch: Batch, targets: float, world: int, mic
     """
     total = torch.zeros((), device=batch.tokens.device, dtype=torch.float64)
     for part in batch.split(micro_batch):
-        loss = objective(part.tokens, part.labels, part.documents) / targets
+        loss = objective(part.tokens, part.labels, part.documents, part.few_targets) / targets
         (loss * world).backward()
         total += loss.detach()
     return total, gradient_norm(objective)

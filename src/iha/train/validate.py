@@ -22,8 +22,8 @@ def validation_losses(
             own = numbers[start : start + stride][processes.rank :: processes.world]
             batch = corpus.validation_batch(name, own or numbers[:1]).to(processes.device)
             if not own:
-                batch = Batch(batch.tokens, torch.full_like(batch.labels, IGNORED), batch.documents)
-            total += float(objective(batch.tokens, batch.labels, batch.documents))
+                batch = Batch(batch.tokens, torch.full_like(batch.labels, IGNORED), batch.documents, few_targets=True)
+            total += float(objective(batch.tokens, batch.labels, batch.documents, batch.few_targets))
             targets += batch.num_targets
         total, targets = processes.sum(total, targets)
         if targets:

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from iha.train.puzzles.puzzle import Piece, Puzzle
 from iha.train.puzzles.words import NAMES
 
+BOSSES = "Bosses:"
+TIMES = {1: "Once", 2: "Twice", 3: "Thrice"}
+
 
 def hops(rng: random.Random, depths: Sequence[int], people: Sequence[int]) -> Puzzle:
     """Everybody's boss is drawn at random among the others, and the facts are in random order.
 
-    A question about d hops is "Who is the boss of the boss of Ann?" with d times "the boss of". Nobody is asked
-    about whose chain returns to themselves within d steps: the answer would be in the question.
+    "Bosses: Ann Ben, Ben Carl," says that Ben is Ann's boss and Carl is Ben's; "Twice Ann" asks for the boss of her
+    boss. Nobody is asked about whose chain returns to themselves within that many steps: the answer would be in the
+    question.
     """
     names = rng.sample(NAMES, rng.choice(list(people)))
     depth = rng.choice(list(depths))
@@ -19,12 +23,18 @@ def hops(rng: random.Random, depths: Sequence[int], people: Sequence[int]) -> Pu
     while not able:
         boss = {name: rng.choice([other for other in names if other != name]) for name in names}
         able = [name for name in names if name not in chain(boss, name, depth)]
-    facts = [f"The boss of {name} is {boss[name]}." for name in rng.sample(names, len(names))]
-    pieces = [Piece(" ".join(facts))]
+    pieces = [Piece(BOSSES + "".join(fact(name, boss[name]) for name in rng.sample(names, len(names))))]
     for name in rng.sample(able, len(able)):
-        question = f"\nWho is {'the boss of ' * depth}{name}?"
-        pieces += [Piece(question), Piece(f" {chain(boss, name, depth)[-1]}", is_answer=True)]
+        pieces += [Piece(question(name, depth)), Piece(f" {chain(boss, name, depth)[-1]}", is_answer=True)]
     return Puzzle(tuple(pieces), {"hops": depth, "people": len(names)})
+
+
+def fact(name: str, boss: str) -> str:
+    return f" {name} {boss},"
+
+
+def question(name: str, depth: int) -> str:
+    return f"\n{TIMES[depth]} {name}"
 
 
 def chain(boss: dict[str, str], name: str, depth: int) -> list[str]:

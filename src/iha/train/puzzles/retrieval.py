@@ -10,37 +10,50 @@ NOISE = (
     " The grass is green.", " The sky is blue.", " The sun is yellow.", " Here we go.", " There and back again.",
 )  # fmt: skip
 NEEDLES = "A special magic number is hidden within the following text. Make sure to memorize it.\n"  # how it begins
+PAIRS = "Pairs:"
+VALUES = range(10, 74)  # one token each
+LONGEST_GAP = 5  # sentences of noise between two needles
 
 
 def pairs(rng: random.Random, counts: Sequence[int]) -> Puzzle:
-    """`key = value` lines, then a question for every key, in another order. All keys of a document are different.
+    """Keys with their values, then all of them again in another order. All keys of a document are different.
 
-    Everything is asked for, so that half of the document can be known from the other half. With few questions most of
-    it would be random values, from which nothing can be learned.
+    Everything is asked for, so that half of the document can be known from the other half. A value follows its key at
+    once, both times: that is what one induction head retrieves, the least a model must have learned to do more.
     """
-    count = rng.choice(list(counts))
+    # Every length has the same share of the tokens: what is learned first, from short lists, would drown in long ones.
+    (count,) = rng.choices(counts, weights=[1 / count for count in counts])
     keys = rng.sample(WORDS, count)
-    values = [str(value) for value in rng.sample(range(10, 100), count)]  # one token each
-    pieces = [Piece("Pairs:" + "".join(f"\n{key} = {value}" for key, value in zip(keys, values, strict=True)))]
-    for asked in rng.sample(range(count), count):
-        pieces += [Piece(f"\nWhat is {keys[asked]}?"), Piece(f" {values[asked]}", is_answer=True)]
+    values = [str(value) for value in rng.sample(VALUES, count)]
+    pieces = [Piece(PAIRS + "".join(pair(key, value) for key, value in zip(keys, values, strict=True)))]
+    for place, asked in enumerate(rng.sample(range(count), count)):
+        question = pairs_question(keys[asked]) if place == 0 else f" {keys[asked]}"
+        pieces += [Piece(question), Piece(f" {values[asked]}", is_answer=True)]
     return Puzzle(tuple(pieces), {"pairs": count})
 
 
+def pair(key: str, value: str) -> str:
+    return f" {key} {value}"
+
+
+def pairs_question(key: str) -> str:
+    return f"\nAgain: {key}"
+
+
 def needles(rng: random.Random, counts: Sequence[int]) -> Puzzle:
-    """RULER's Multi-Key task in few words: numbers hidden in repeated sentences, one of them asked for."""
+    """RULER's Multi-Key task in few words: numbers hidden in repeated sentences, all of them asked for."""
     count = rng.choice(list(counts))
     keys = rng.sample(WORDS, count)
-    values = [str(rng.randrange(1000, 10_000)) for _ in keys]
-    gaps = sorted(rng.randrange(1, 5) for _ in range(count + 1))
-    rng.shuffle(gaps)
-    text = NEEDLES
-    for key, value, gap in zip(keys, values, gaps[:-1], strict=True):
-        text += "".join(NOISE) * gap + needle(key, value)
-    text += "".join(NOISE) * gaps[-1]
-    asked = rng.randrange(count)
-    question, answer = Piece(needle_question(keys[asked])), Piece(f" {values[asked]}", is_answer=True)
-    return Puzzle((Piece(text.replace("\n ", "\n")), question, answer), {"needles": count})
+    values = [str(value) for value in rng.sample(VALUES, count)]
+    text, place = NEEDLES, rng.randrange(len(NOISE))
+    for key, value in [*zip(keys, values, strict=True), ("", "")]:  # noise before each needle and after the last
+        for _ in range(rng.randrange(1, LONGEST_GAP + 1)):
+            text, place = text + NOISE[place % len(NOISE)], place + 1
+        text += needle(key, value) if key else ""
+    pieces = [Piece(text.replace("\n ", "\n"))]
+    for asked in rng.sample(range(count), count):
+        pieces += [Piece(needle_question(keys[asked])), Piece(f" {values[asked]}", is_answer=True)]
+    return Puzzle(tuple(pieces), {"needles": count})
 
 
 def needle(key: str, value: str) -> str:

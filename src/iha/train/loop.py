@@ -26,7 +26,7 @@ from iha.train.parallel import Processes, check_layout, evaluating, mesh_of, par
 from iha.train.prepare import TOKENIZER, check_sources, has_shards, prepare
 from iha.train.recipe import Recipe, check_continues
 from iha.train.step import gradient, update
-from iha.train.tokenise import load_tokenizer
+from iha.train.tokenise import TextTokenizer, load_tokenizer
 from iha.train.validate import validation_losses
 
 log = logging.getLogger(__name__)
@@ -94,9 +94,7 @@ class _Run:
         tokenizer = load_tokenizer(recipe.data.tokenizer, shards / TOKENIZER)
         self.corpus = Corpus(recipe.data, shards, tokenizer, recipe.seed)
         self.config = model_config(recipe, tokenizer.size, tokenizer.end_id)
-        if group.first:
-            tokenizer.tokenizer.save(str(directory / TOKENIZER))
-            self.config.save_pretrained(directory)
+        group.by_first(lambda: self._describe(tokenizer))
         objective = Objective(build_model(recipe, self.config, group.device), recipe.parallel.loss_chunk)
         mesh = mesh_of(recipe.parallel, group.world, group.device.type)
         self.objective = parallelise(objective, recipe.parallel, mesh)
@@ -107,6 +105,10 @@ class _Run:
         self.seconds = 0.0  # in earlier sessions
         self.skipped = self.skipped_in_a_row = 0
         self._resume()
+
+    def _describe(self, tokenizer: TextTokenizer) -> None:
+        tokenizer.tokenizer.save(str(self.directory / TOKENIZER))
+        self.config.save_pretrained(self.directory)
 
     def _resume(self) -> None:
         tensors = training_state.tensors(self.objective.model, self.optimiser)
@@ -122,11 +124,7 @@ class _Run:
         started = time.monotonic()
         with ExitStack() as stack:
             stack.callback(self.checkpoints.close)
-            metrics = None
-            if group.first:
-                options = {"resumed_at": self.step, "name": recipe.name, "config": recipe.as_dict()}
-                metrics = Metrics(self.directory, recipe.logging, **options)  # type: ignore[arg-type]
-                stack.callback(metrics.close)
+            metrics = self._metrics(stack)
             batches = Prefetched(self.corpus, group.rank, group.world)
             stack.callback(batches.close)
             terminated = stack.enter_context(_sigterm())
@@ -156,6 +154,18 @@ class _Run:
         if group.first:
             write_record(self.directory / RECORD, record.finished(results, self.seconds + time.monotonic() - started))
         return Outcome(not stopped, self.step, results)
+
+    def _metrics(self, stack: ExitStack) -> Metrics | None:
+        """Open until the stack closes, on the first process; None on the others."""
+        opened: list[Metrics] = []
+
+        def open_them() -> None:
+            options = {"resumed_at": self.step, "name": self.recipe.name, "config": self.recipe.as_dict()}
+            opened.append(Metrics(self.directory, self.recipe.logging, **options))  # type: ignore[arg-type]
+            stack.callback(opened[0].close)
+
+        self.group.by_first(open_them)
+        return opened[0] if opened else None
 
     def _one_step(self, batches: Prefetched, terminated: Callable[[], bool]) -> tuple[dict[str, Any], bool]:
         """One step, unless the run is to stop. All processes agree on that here."""

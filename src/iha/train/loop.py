@@ -19,7 +19,7 @@ from iha.train.build import build_model, check_model, model_config
 from iha.train.checkpoints import Checkpoints
 from iha.train.flops import peak_flops, training_flops
 from iha.train.metrics import FILE as METRICS
-from iha.train.metrics import Metrics
+from iha.train.metrics import Meter, Metrics
 from iha.train.objective import Objective
 from iha.train.optimise import build_optimiser, set_rate
 from iha.train.parallel import Processes, check_layout, evaluating, mesh_of, parallelise, processes
@@ -129,7 +129,7 @@ class _Run:
             stack.callback(batches.close)
             terminated = stack.enter_context(_sigterm())
             task = stack.enter_context(progress.task(f"training {recipe.name}", recipe.schedule.steps, self.step))
-            meter = _Meter(recipe, training_flops(self.config, recipe.data.context), group.world)
+            meter = Meter(recipe.data, training_flops(self.config, recipe.data.context), peak_flops() * group.world)
             values: dict[str, float] = {}
             stopped = False
             while self.step < recipe.schedule.steps and not stopped:
@@ -199,7 +199,7 @@ class _Run:
         if self.group.first:
             log.warning("%s; the step is skipped", message)
 
-    def _logged(self, measured: dict[str, Any], meter: "_Meter", metrics: Metrics | None) -> dict[str, float]:
+    def _logged(self, measured: dict[str, Any], meter: Meter, metrics: Metrics | None) -> dict[str, float]:
         (loss,) = self.group.sum(float(measured["loss"]))
         values = {**measured, "loss": loss, "gradient_norm": float(measured["gradient_norm"]), **meter.read(self.step)}
         if metrics is not None:
@@ -228,29 +228,6 @@ class _Run:
             "skipped_in_a_row": self.skipped_in_a_row, "processes": self.group.world, "recipe": self.recipe.as_dict(),
         }  # fmt: skip
         self.checkpoints.save(self.step, training_state.tensors(self.objective.model, self.optimiser), state)
-
-
-class _Meter:
-    """Speed since the last reading, everything included."""
-
-    def __init__(self, recipe: Recipe, flops: int, world: int) -> None:
-        self.batch, self.tokens, self.flops, self.world = (
-            recipe.data.batch,
-            recipe.data.batch * recipe.data.context,
-            flops,
-            world,
-        )
-        self.peak = peak_flops()
-        self.at: tuple[int, float] | None = None
-        self.began = time.monotonic()
-
-    def read(self, step: int) -> dict[str, float]:
-        now = time.monotonic()
-        steps, seconds = (1, now - self.began) if self.at is None else (step - self.at[0], now - self.at[1])
-        self.at = step, now
-        per_second = steps / max(seconds, 1e-9)
-        mfu = per_second * self.batch * self.flops / (self.peak * self.world)
-        return {"tokens_per_second": per_second * self.tokens, "mfu": mfu}
 
 
 def _note(values: dict[str, float]) -> str:

@@ -22,6 +22,7 @@ from iha.train.metrics import FILE as METRICS
 from iha.train.metrics import Meter, Metrics
 from iha.train.objective import Objective
 from iha.train.optimise import build_optimiser, set_rate
+from iha.train.order import derived_key
 from iha.train.parallel import Processes, check_layout, evaluating, mesh_of, parallelise, processes
 from iha.train.prepare import TOKENIZER, check_sources, has_shards, prepare
 from iha.train.recipe import Recipe, check_continues
@@ -97,7 +98,7 @@ class _Run:
         group.by_first(lambda: self._describe(tokenizer))
         objective = Objective(build_model(recipe, self.config, group.device), recipe.parallel.loss_chunk)
         mesh = mesh_of(recipe.parallel, group.world, group.device.type)
-        self.objective = parallelise(objective, recipe.parallel, mesh)
+        self.objective = parallelise(objective, recipe.parallel, mesh).train()  # loaded weights come in evaluation mode
         self.optimiser = build_optimiser(self.objective.model, recipe.optimiser)
         training_state.initialise(self.optimiser)
         self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint, group)
@@ -178,6 +179,8 @@ class _Run:
         if stop:
             return {}, True
         learning_rate = set_rate(self.optimiser, recipe.schedule, self.step)
+        if self.config.attention_dropout:  # what is dropped is a function of the step too
+            torch.manual_seed(derived_key(recipe.seed, 3, self.step, group.rank))
         loss, norm = gradient(self.objective, batch, max(1.0, targets), group.world, recipe.parallel.micro_batch)
         self.step += 1
         if bool(torch.isfinite(norm)):

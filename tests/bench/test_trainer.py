@@ -32,7 +32,9 @@ def test_the_bare_loop_trains_the_same_model_on_the_same_tokens(tmp_path):
 
     def after_step(model, step):
         turns.after_step(model, step)
-        ends.append(all(torch.equal(a, b) for a, b in zip(model.parameters(), turns.objective.parameters(), strict=True)))
+        ends.append(
+            all(torch.equal(a, b) for a, b in zip(model.parameters(), turns.objective.parameters(), strict=True))
+        )
         return {}
 
     train(recipe, tmp_path / "run", evaluations=[Evaluation("bare", 1, after_step)])

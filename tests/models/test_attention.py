@@ -64,7 +64,8 @@ def test_an_early_exit_drafts_with_fewer_layers() -> None:
 SAME = {"num_key_value_heads": 4, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}, "rms_norm_eps": 1e-6}
 LIKE_LLAMA = {
     "global": {},
-    "iha-everywhere": {"num_pseudo_heads": 1, "mixing_init": "identity"},  # one pseudo-head, unmixed: multi-head attention
+    # One pseudo-head, unmixed: multi-head attention.
+    "iha-everywhere": {"num_pseudo_heads": 1, "mixing_init": "identity"},
 }
 
 
@@ -73,8 +74,10 @@ LIKE_LLAMA = {
 def test_in_training_the_weights_are_dropped_that_llama_drops(kind: str, implementation: str) -> None:
     """The same seed, the same weights, the same logits and gradients; with a cache too, as is the default."""
     model = tiny_model(kind, **SAME, **LIKE_LLAMA[kind], attention_dropout=0.3).train()  # type: ignore[arg-type]
-    names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "pad_token_id",
-             "max_position_embeddings", "tie_word_embeddings", "attention_dropout")  # fmt: skip
+    names = (
+        "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "pad_token_id",
+        "max_position_embeddings", "tie_word_embeddings", "attention_dropout",
+    )  # fmt: skip
     fields = {name: getattr(model.config, name) for name in names}
     llama = LlamaForCausalLM(LlamaConfig(**SAME, **fields, bos_token_id=None, eos_token_id=None)).train()
     assert llama.load_state_dict(model.state_dict(), strict=False).missing_keys == []

@@ -71,9 +71,7 @@ def test_logits_of_the_targets_alone_change_neither_loss_nor_gradients(model, sh
 def test_no_target_at_all_is_a_loss_of_zero_with_gradients_of_zero(model, chunk):
     """As a share of a batch may have it. Every parameter still gets a gradient: FSDP2 waits for all of them."""
     tokens, _, _ = example()
-    found = losses_and_gradients(
-        model, tokens, torch.full_like(tokens, IGNORED), None, few_targets=True, chunk=chunk
-    )
+    found = losses_and_gradients(model, tokens, torch.full_like(tokens, IGNORED), None, few_targets=True, chunk=chunk)
     assert all(value is not None and not value.any() for value in found)
 
 

@@ -21,7 +21,9 @@ from transformers.cache_utils import (
     StaticSlidingWindowLayer,
 )
 
-_LAYERS = {kind.__name__: kind for kind in (DynamicLayer, DynamicSlidingWindowLayer, StaticLayer, StaticSlidingWindowLayer)}
+_LAYERS = {
+    kind.__name__: kind for kind in (DynamicLayer, DynamicSlidingWindowLayer, StaticLayer, StaticSlidingWindowLayer)
+}
 _NUMBERS = ("cumulative_length", "cumulative_length_int", "batch_size")  # tokens seen, and sequences
 
 

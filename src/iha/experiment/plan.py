@@ -26,6 +26,8 @@ LABELS = {
     "iha": "IHA",
 }
 
+LOCAL_SHARE = 16  # of the context is a window of Global+Local: in the paper 512 of 8192 tokens
+
 # Ablations: each changes one setting of "iha".
 ABLATIONS: dict[str, tuple[str, ...]] = {
     "P=1": ("model.config.num_pseudo_heads=1",),
@@ -168,6 +170,10 @@ def _run(
     after = None
     if phase == "pretrain":
         changes += [*SIZES[settings.size], *COMMON, *settings.changes, *ABLATIONS.get(variant, ())]
+        if mechanism == "global_local":  # the paper's 512 tokens would be longer than the context
+            changes.append(
+                f"model.config.window={max(1, read_recipe(path, settings.changes).data.context // LOCAL_SHARE)}"
+            )
     else:
         after = run_name(PHASES[PHASES.index(phase) - 1], mechanism, "", seed)
         changes += [f"model.init_from={out / after / 'export'}", tokenizer_of(out / after), *settings.changes]

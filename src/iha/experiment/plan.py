@@ -42,9 +42,11 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "window halved": ("model.config.window=16",),
     "window doubled": ("model.config.window=64",),
     "all layers local": ("model.config.global_every=null",),
-    "mixing rate x10": ("optimiser.mixing_learning_rate=3e-2",),
+    "mixing rate x10": (),  # see MIXING_RATES
     "full collapse": ("model.config.collapse=full",),
 }
+
+MIXING_RATES = {"mixing rate x10": 10.0}  # ablations of the learning rate of alpha and R, in multiples of the others'
 
 # How large: changes of every recipe. One core trains "small" at nine to fifteen thousand tokens per second.
 # Weights begin at 1/√width, embeddings at 1 (docs/scale-model.md says what pilot runs showed).
@@ -184,6 +186,9 @@ def _run(
     changes.append(f"data.directory={shared_data(out, phase, seed)}")
     changes += steps_of(path, LENGTHS[settings.size] if settings.length is None else settings.length)
     recipe = read_recipe(path, changes)
+    if variant in MIXING_RATES:
+        mixing = MIXING_RATES[variant] * recipe.optimiser.learning_rate
+        recipe = read_recipe(path, [*changes, f"optimiser.mixing_learning_rate={mixing}"])
     return Run(name, phase, mechanism, variant, seed, recipe.optimiser.learning_rate, recipe, after)
 
 

@@ -76,8 +76,8 @@ def cost_table(compared: dict[str, Any]) -> Table:
             ]
         )  # fmt: skip
     table.note(
-        "FLOPs of training. Speed as `iha experiment speed` measured it, else a run's median; peak memory is that of the "
-        "process that made the run."
+        "FLOPs of training. Speed as `iha experiment speed` measured it, else a run's median. Peak memory is that of "
+        "the process that made the run."
     )
     return table
 

@@ -20,6 +20,7 @@ from transformers import (
     PreTrainedModel,
     StaticCache,
 )
+from transformers.cache_utils import DynamicLayer
 
 from iha.models.export import ExportDynamicCache, ExportStaticCache
 
@@ -194,13 +195,20 @@ def test_a_cache_is_taken_apart_and_put_together(cache: str) -> None:
     assert torch.equal(model(x, past_key_values=again).logits, want)
 
 
+class Foreign(DynamicLayer):
+    """Of somebody else: what it counts is not known."""
+
+
 @torch.no_grad()
 def test_caches_that_cannot_be_inputs_are_refused() -> None:
     model = small("iha")
-    with pytest.raises(ValueError, match="layer 0 of the cache is a DynamicSlidingWindowLayer without any token"):
+    with pytest.raises(ValueError, match="layer 0 of the cache has seen no token yet"):
         pytree.tree_flatten(ExportDynamicCache(config=model.config))
     cache = exportable(model, "dynamic")
     cached(model, cache, 2, 8)
+    cache.layers[1] = Foreign()
+    with pytest.raises(ValueError, match="layer 1 of the cache is a Foreign, which cannot be exported"):
+        cache.dynamic_shapes()
     cache.offloading = True
     with pytest.raises(ValueError, match="a cache that is offloaded cannot be an input"):
         cache.dynamic_shapes()

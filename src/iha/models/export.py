@@ -61,9 +61,10 @@ def _flatten(cache: Cache) -> tuple[list[Any], dict[str, Any]]:
     leaves: list[Any] = []
     layers = []
     for index, layer in enumerate(cache.layers):
-        if type(layer) not in _LAYERS.values() or not layer.is_initialized:
-            empty = "" if getattr(layer, "is_initialized", True) else " without any token"
-            raise ValueError(f"layer {index} of the cache is a {type(layer).__name__}{empty}, which cannot be exported")
+        if not isinstance(layer, CacheLayerMixin) or type(layer) not in _LAYERS.values():
+            raise ValueError(f"layer {index} of the cache is a {type(layer).__name__}, which cannot be exported")
+        if not layer.is_initialized:
+            raise ValueError(f"layer {index} of the cache has seen no token yet: its shapes are not known")
         fields = dict(sorted(vars(layer).items()))
         inputs = {name: value for name, value in fields.items() if isinstance(value, Tensor) or name in _NUMBERS}
         fixed = {name: _plain(value) for name, value in fields.items() if name not in inputs}

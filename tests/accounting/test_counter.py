@@ -50,7 +50,7 @@ def test_banded_attention(
         q, k, v = layer.project(x)
         rows = [banded.mixing_rows(alpha) for alpha in (layer.alpha_q, layer.alpha_k, layer.alpha_v)]
         inputs = [t.detach() for t in (q, k, v, *rows, layer.collapse)]
-        options = (causal, window, P, None, None, None, None)
+        options = (causal, window, P, None, None, None, None, None)
         out, virtual_out, lse = banded._forward._init_fn(*inputs, *options, 0.3, True)
         banded._backward._init_fn(torch.ones_like(out), *inputs, virtual_out, lse, *options, 0.3)
         layer.o_proj(out.flatten(2))

@@ -1,6 +1,5 @@
 """The schedules of the paper, as data."""
 
-from dataclasses import asdict
 
 import pytest
 import torch
@@ -27,7 +26,7 @@ def test_the_paper_s_window(N: int, P: int, W: int) -> None:
 
 
 def test_a_spec_is_plain_data() -> None:
-    assert asdict(LayerSpec("iha", 64, 2)) == {"mechanism": "iha", "window": 64, "num_pseudo_heads": 2}
+    assert LayerSpec("iha", 64, 2).as_data() == {"mechanism": "iha", "window": 64, "num_pseudo_heads": 2}
     assert named_schedule("global", 3) == (LayerSpec(),) * 3
     assert named_schedule("talking_heads", 2) == (LayerSpec("talking_heads"),) * 2
     local = LayerSpec("differential", 8)

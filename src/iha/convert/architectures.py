@@ -3,7 +3,6 @@
 Tensor names are the same on both sides, so only configurations need translation.
 """
 
-from dataclasses import asdict
 from typing import Any
 
 from iha.layers.schedule import LayerSpec, is_global
@@ -65,7 +64,7 @@ def to_iha(
             f"num_pseudo_heads must be at least 1, one number or one for each of {L} layers: {num_pseudo_heads}"
         )
     layer_schedule = [
-        asdict(LayerSpec("iha", window, pseudo_heads[index]) if index in chosen else LayerSpec(window=window))
+        (LayerSpec("iha", window, pseudo_heads[index]) if index in chosen else LayerSpec(window=window)).as_data()
         for index, window in enumerate(_windows(source))
     ]
     bias = True if model_type == "qwen2" else bool(getattr(source, "attention_bias", False))

@@ -31,6 +31,8 @@ SIZES = {
     "max_position_embeddings": 1 << 40,
     "global_every": 1 << 31,
     "num_pseudo_heads": 1 << 10,
+    "num_pseudo_keys": 1 << 10,
+    "num_mixed_heads": 1 << 16,
 }
 
 

@@ -13,8 +13,17 @@ KINDS: dict[str, dict[str, Any]] = {
     "iha-token": {"attention": "iha", "window": 4, "global_every": 3, "causal": "token", "rope_positions": "token"},
     "iha-everywhere": {"attention": "iha", "window": 0, "global_every": None, "num_pseudo_heads": [3, 2, 1]},
     "iha-full-collapse": {"attention": "iha", "window": 5, "global_every": None, "collapse": "full"},
+    "iha-uneven": {
+        "attention": "iha", "window": 4, "global_every": 3, "causal": "token", "rope_positions": "token",
+        "num_pseudo_heads": 1, "num_pseudo_keys": 3,
+    },  # fmt: skip
+    "iha-fewer-heads": {
+        "attention": "iha", "window": 4, "global_every": None, "num_mixed_heads": 2, "collapse": "full",
+        "mixing_init": "random",
+    },  # fmt: skip
     "global": {"attention": "global"},
     "global_local": {"attention": "global_local", "window": 4, "global_every": 2},
+    "paired_heads": {"attention": "paired_heads"},
     "talking_heads": {"attention": "talking_heads"},
     "differential": {"attention": "differential"},
 }

@@ -13,7 +13,7 @@ from iha.models.field_checks import check_dtype, check_fields, check_rope
 from iha.ops.checks import check_common_index
 from iha.ops.visibility import Visibility
 
-LAYER_MECHANISMS = ("iha", "multihead", "talking_heads", "differential")  # those that the model is tested with
+LAYER_MECHANISMS = ("iha", "multihead", "paired_heads", "talking_heads", "differential")  # those that the model is tested with
 _LAYER_FIELDS = {"mechanism", "window", "num_pseudo_heads"}
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")  # those whose angles are linear in the position
 
@@ -26,7 +26,8 @@ class IHAConfig(PreTrainedConfig):
 
     Args:
         attention: "iha" (local IHA layers and global multi-head layers, 4:1), "global" (multi-head attention),
-            "global_local" (sliding-window and global multi-head layers, 4:1), "talking_heads" or "differential".
+            "global_local" (sliding-window and global multi-head layers, 4:1), "paired_heads", "talking_heads" or
+            "differential".
         num_pseudo_heads: P of the IHA layers, one number or one per layer (1 for a layer that is not IHA).
         num_pseudo_keys: P_k of the IHA layers, if their keys have another number of pseudo-heads than their queries.
             Needs causal="token" and rope_positions="token".
@@ -36,8 +37,8 @@ class IHAConfig(PreTrainedConfig):
             / (2 P_q P_k), for IHA, as in the paper, and 512 for "global_local". 0: no layer is local.
         global_every: every `global_every`-th layer is global multi-head attention; None: none is.
         layer_schedule: each layer explicitly, instead of the six fields above, as dictionaries
-            {"mechanism": "iha" | "multihead" | "talking_heads" | "differential", "window": int | None,
-            "num_pseudo_heads": int}, and where they are set "num_pseudo_keys" and "num_mixed_heads". Filled in from
+            {"mechanism": "iha" | "multihead" | "paired_heads" | "talking_heads" | "differential",
+            "window": int | None, "num_pseudo_heads": int}, and where they are set "num_pseudo_keys" and "num_mixed_heads". Filled in from
             those fields if None.
         causal: "virtual" (Algorithm 1) or "token", of the IHA layers.
         rope_positions: "virtual" (Algorithm 1) or "token", of the IHA layers.

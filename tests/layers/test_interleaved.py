@@ -85,7 +85,12 @@ def test_decoding_with_other_numbers_of_pseudo_keys_and_heads(numbers, heads, op
 
 def test_other_numbers_are_said_and_counted():
     attention = layer(
-        num_pseudo_heads=1, num_pseudo_keys=3, num_mixed_heads=2, causal="token", collapse="full", rope_positions="token"
+        num_pseudo_heads=1,
+        num_pseudo_keys=3,
+        num_mixed_heads=2,
+        causal="token",
+        collapse="full",
+        rope_positions="token",
     )
     assert "num_pseudo_heads=1, num_pseudo_keys=3, num_mixed_heads=2" in repr(attention)
     own = sum(p.numel() for p in attention.parameters(recurse=False))

@@ -1,6 +1,5 @@
 """The schedules of the paper, as data."""
 
-
 import pytest
 import torch
 

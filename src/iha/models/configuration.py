@@ -13,7 +13,13 @@ from iha.models.field_checks import check_dtype, check_fields, check_rope
 from iha.ops.checks import check_common_index
 from iha.ops.visibility import Visibility
 
-LAYER_MECHANISMS = ("iha", "multihead", "paired_heads", "talking_heads", "differential")  # those that the model is tested with
+LAYER_MECHANISMS = (
+    "iha",
+    "multihead",
+    "paired_heads",
+    "talking_heads",
+    "differential",
+)  # those that the model is tested with
 _LAYER_FIELDS = {"mechanism", "window", "num_pseudo_heads"}
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")  # those whose angles are linear in the position
 
@@ -38,8 +44,8 @@ class IHAConfig(PreTrainedConfig):
         global_every: every `global_every`-th layer is global multi-head attention; None: none is.
         layer_schedule: each layer explicitly, instead of the six fields above, as dictionaries
             {"mechanism": "iha" | "multihead" | "paired_heads" | "talking_heads" | "differential",
-            "window": int | None, "num_pseudo_heads": int}, and where they are set "num_pseudo_keys" and "num_mixed_heads". Filled in from
-            those fields if None.
+            "window": int | None, "num_pseudo_heads": int}; "num_pseudo_keys" and "num_mixed_heads" where they are set.
+            Filled in from those fields if None.
         causal: "virtual" (Algorithm 1) or "token", of the IHA layers.
         rope_positions: "virtual" (Algorithm 1) or "token", of the IHA layers.
         collapse: "per_head" (Algorithm 1) or "full" (Definition 3).
@@ -204,7 +210,6 @@ class IHAConfig(PreTrainedConfig):
         if self.attention_dropout:
             raise ValueError(f"attention_dropout is not supported, got {self.attention_dropout}")
         check_rope(self.rope_parameters or {}, ROPE_TYPES)
-
 
     def _check_mixing(self, spec: LayerSpec) -> None:
         for name in ("causal", "rope_positions"):

@@ -110,7 +110,9 @@ def visible_to_newest(
         own = document.index_select(1, torch.as_tensor(newest - first, device=device).reshape(1))  # (B, 1)
         visible = visible & (document == own)[:, None, None, :]
     if (real := masking.key_padding_mask) is not None:
-        visible = visible & real[:, None, None, :] | masking.visibility.is_own(i, j)  # a padded query sees itself: no empty row
+        visible = visible & real[:, None, None, :] | masking.visibility.is_own(
+            i, j
+        )  # a padded query sees itself: no empty row
     return visible
 
 

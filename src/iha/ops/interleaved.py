@@ -70,7 +70,12 @@ def interleaved_head_attention(
     Nq, N, P_q, P_k = q.shape[1], k.shape[1], alpha_q.shape[2], alpha_k.shape[2]
     check_options(rope_theta, rope_positions, scale, backend, q.shape[-1], (P_q, P_k))
     masking = Masking.of(
-        causal, window, key_padding_mask, document_ids, num_pseudo_heads=P_q, num_pseudo_keys=None if P_q == P_k else P_k
+        causal,
+        window,
+        key_padding_mask,
+        document_ids,
+        num_pseudo_heads=P_q,
+        num_pseudo_keys=None if P_q == P_k else P_k,
     )
     check_masking(masking, k)
     scale = q.shape[-1] ** -0.5 if scale is None else scale

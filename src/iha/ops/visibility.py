@@ -50,7 +50,7 @@ class Visibility:
     def is_own(self, i: Tensor, j: Tensor) -> Tensor:
         """Elementwise: is j the key of virtual query i itself, or one of its token's keys if the numbers differ?"""
         P, P_k = self.per_token
-        return i == j if P == P_k else i // P == j // P_k
+        return i == j if P_k == P else i // P == j // P_k
 
     @property
     def reach_back(self) -> int | None:

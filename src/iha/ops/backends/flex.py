@@ -58,7 +58,9 @@ def attend(
 ) -> Tensor:  # (B, Nq*P_q, H, D)
     lengths = (q.shape[1], k.shape[1])
     if masking.per_sequence:
-        mask = _create_block_mask(mask_mod(masking, _first_query(masking.visibility, *lengths)), q.shape[0], *lengths, str(q.device))
+        mask = _create_block_mask(
+            mask_mod(masking, _first_query(masking.visibility, *lengths)), q.shape[0], *lengths, str(q.device)
+        )
     else:
         mask = _shared_block_mask(masking.visibility, *lengths, str(q.device))
     run = _flex_attention()

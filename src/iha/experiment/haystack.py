@@ -17,14 +17,7 @@ from iha.evaluate.ruler.tasks import RulerTask
 from iha.train.puzzles import Piece, Puzzle
 from iha.train.puzzles.hops import BOSSES, chain, fact, question
 from iha.train.puzzles.retrieval import (
-    NEEDLES,
-    NOISE,
-    PAIRS,
-    VALUES,
-    needle,
-    needle_question,
-    pair,
-    pairs_question,
+    NEEDLES, NOISE, PAIRS, VALUES, needle, needle_question, pair, pairs_question,
 )  # fmt: skip
 from iha.train.puzzles.words import NAMES, WORDS
 

@@ -67,7 +67,8 @@ def synth(
     )  # fmt: skip
     runs = grid(
         task, words(mechanisms), chosen, pseudo_heads=integers(pseudo_heads) or (),
-        pseudo_keys=integers(pseudo_keys) or (), inits=words(inits), positions=words(positions), mixing_rates=decimals(mixing_rates) or (1.0,),
+        pseudo_keys=integers(pseudo_keys) or (), inits=words(inits), positions=words(positions),
+        mixing_rates=decimals(mixing_rates) or (1.0,),
     )  # fmt: skip
     out = out or Path("results") / "synth" / f"{task}-{scale}"
     with bars() as progress:

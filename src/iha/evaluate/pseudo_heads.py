@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from iha.evaluate.inside import require_common_index
 from iha.models.generation import load
 from iha.records import Progress, Record, silent
 
@@ -56,6 +57,7 @@ def measure(
     layers = {index: block.self_attn for index, block in enumerate(model.model.layers) if _has_pseudo_heads(block)}
     if not layers:
         raise ValueError("this model has no IHA layer with more than one pseudo-head: there is nothing to measure")
+    require_common_index(model)
     maps: dict[int, list[dict[str, Tensor]]] = {index: [] for index in layers}
     with progress.task("attention of pseudo-heads", total=len(text.tokens)) as bar:
         for row in text.rows():

@@ -30,7 +30,7 @@ def test_every_claim_holds(seed) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 9, 10, 16])
-def test_filters_with_one_pseudo_query(k) -> None:
+def test_e25_filters_with_one_pseudo_query(k) -> None:
     N, d, H = 9, 2, ceil_sqrt(k)
     A, X = random_graph(N, seed=k), random_features(N, d, seed=1)
     layer = filter_layer(A, d, k)

@@ -177,7 +177,7 @@ def grid(
         numbers = zip(pseudo_heads or (heads,), pseudo_keys or (None,) * max(1, len(pseudo_heads)), strict=True)
         for (P, P_k), init, mixing_rate in itertools.product(numbers, inits, mixing_rates):
             own = {"num_pseudo_heads": P, "num_pseudo_keys": P_k, "init": init, "mixing_rate": mixing_rate}
-            runs[replace(plain, **own)] = None  # type: ignore[arg-type]
+            runs[replace(plain, **own)] = None
     for run in runs:
         run.check()
     return list(runs)

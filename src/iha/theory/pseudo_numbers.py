@@ -55,7 +55,8 @@ def random_mixing(heads: int, P_q: int, P_k: int, seed: int) -> Mixing:
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64) / heads**0.5
 
-    return Mixing(*(normal(heads, heads, P) for P in (P_q, P_k, P_k)), normal(heads, P_q))
+    alpha_q, alpha_k, alpha_v = (normal(heads, heads, P) for P in (P_q, P_k, P_k))
+    return Mixing(alpha_q, alpha_k, alpha_v, normal(heads, P_q))
 
 
 def one_query(mixing: Mixing) -> Mixing:
@@ -177,12 +178,12 @@ def check_linear(seed: int) -> Iterator[Claim]:
         error=largest_error(with_mixing(base, mixing)(x, score="linear"), plain(x, score="linear")), tolerance=MACHINE,
         condition=left > 0.1,
     )  # fmt: skip
-    shapes = ((2, 1), (2, 2), (3, 2), (3, 3), (3, 5))
-    ranks = [attention_rank(*shape, 12, seed) for shape in shapes]
+    sizes = ((2, 1), (2, 2), (3, 2), (3, 3), (3, 5))
+    ranks = [attention_rank(*size, 12, seed) for size in sizes]
     yield holds(
         "numbers", "H heads with one pseudo-query have H·P_k independent attention matrices, P_k ≤ H", WHERE,
         f"ranks {ranks} for (H, P_k) = (2,1), (2,2), (3,2), (3,3), (3,5): ⌈√k⌉ heads need P_k = ⌈√k⌉ for k = H²",
-        condition=ranks == [H * min(P_k, H) for H, P_k in shapes],
+        condition=ranks == [H * min(P_k, H) for H, P_k in sizes],
     )  # fmt: skip
 
 

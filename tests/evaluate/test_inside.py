@@ -28,15 +28,16 @@ def unpacked(tensor):
 
 
 @pytest.mark.parametrize(
-    "numbers",
+    ("numbers", "named"),
     [
-        {"num_pseudo_keys": 3, "causal": "token", "rope_positions": "token"},
-        {"num_mixed_heads": 2, "collapse": "full", "mixing_init": "random"},
+        ({"num_pseudo_keys": 3, "causal": "token", "rope_positions": "token"}, "num_pseudo_keys=3"),
+        ({"num_mixed_heads": 2, "collapse": "full", "mixing_init": "random"}, "num_mixed_heads=2"),
+        ({"attention": "paired_heads"}, "num_mixed_heads=2"),
     ],
 )
-def test_layers_with_other_numbers_are_refused(numbers):
+def test_layers_with_other_numbers_are_refused(numbers, named):
     config = IHAConfig(vocab_size=16, hidden_size=32, intermediate_size=64, num_attention_heads=4, **numbers)
-    with pytest.raises(ValueError, match=f"layer 0 has .*{next(iter(numbers))}={next(iter(numbers.values()))}"):
+    with pytest.raises(ValueError, match=f"layer 0 has .*{named}"):
         require_common_index(IHAForCausalLM(config))
 
 

@@ -50,8 +50,9 @@ def inspect_models(directories: dict[str, Path], texts: Sequence[str], max_token
 
 def require_common_index(model: PreTrainedModel) -> None:
     """ValueError if a layer has other numbers than the pictures can show: one P, and every head its own."""
-    for index, layer in enumerate(model.config.layers):
-        if layer.num_pseudo_keys is not None or layer.num_mixed_heads is not None:
+    for index, block in enumerate(model.model.layers):
+        layer = block.self_attn
+        if layer.num_pseudo_keys is not None or layer.num_mixed_heads != layer.num_heads:
             raise ValueError(
                 f"layer {index} has num_pseudo_keys={layer.num_pseudo_keys} and "
                 f"num_mixed_heads={layer.num_mixed_heads}: only layers with one number P and their own heads are shown"

@@ -70,16 +70,21 @@ def _nearest(alpha: Tensor, kept: Sequence[int]) -> Tensor:
     return nearest
 
 
+def require_token_index(config: IHAConfig) -> None:
+    """ValueError if pseudo-heads have virtual indices, which a removal would shift."""
+    if config.causal != "token" or config.rope_positions != "token":
+        raise ValueError(
+            f"causal={config.causal!r} and rope_positions={config.rope_positions!r}: removing a pseudo-head would "
+            "shift the virtual index of all others; both must be 'token'"
+        )
+
+
 def _config(config: IHAConfig, kept: Mapping[int, Kept]) -> IHAConfig:
+    require_token_index(config)
     layers = list(config.layers)
     for index, part in kept.items():
         if not layers[index].is_interleaved:
             raise ValueError(f"layer {index} is {layers[index].mechanism}: it has no pseudo-heads to resize")
-        if config.causal != "token" or config.rope_positions != "token":
-            raise ValueError(
-                f"causal={config.causal!r} and rope_positions={config.rope_positions!r}: removing a pseudo-head would "
-                "shift the virtual index of all others; both must be 'token'"
-            )
         P, P_k = len(part.queries), len(part.keys)
         layers[index] = replace(
             layers[index], window=part.window, num_pseudo_heads=P, num_pseudo_keys=None if P_k == P else P_k

@@ -14,7 +14,7 @@ import torch
 
 from iha.accounting.flops import layer_flops
 from iha.accounting.mechanisms import AttentionShape
-from iha.convert.resize import Kept, resized
+from iha.convert.resize import Kept, require_token_index, resized
 from iha.evaluate.pseudo_heads import Tokens, held_out_loss
 from iha.layers.schedule import LayerSpec
 from iha.models.configuration import IHAConfig
@@ -55,6 +55,7 @@ def allocate(
     places = [index for index, spec in enumerate(model.config.layers) if spec.is_interleaved]
     if not places:
         raise ValueError("this model has no IHA layer: there is nothing to allocate")
+    require_token_index(model.config)
     loss, options = held_out_loss(model, text), {}
     with progress.task("measuring layers", total=len(places)) as bar:
         for index in places:

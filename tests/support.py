@@ -19,6 +19,8 @@ class Shape:
     D: int = 4
     Nq: int | None = None
     full: bool = False
+    P_k: int | None = None  # as P when None
+    mixed: tuple[int, int] | None = None  # H' and G'; as H and G when None, else R is full
 
     def __str__(self) -> str:
         return f"B{self.B}-N{self.N}-H{self.H}-G{self.G}-P{self.P}-D{self.D}"
@@ -29,8 +31,10 @@ def tensors(shape: Shape, dtype: torch.dtype = torch.float64) -> list[Tensor]:
     B, N, H, G, P, D = shape.B, shape.N, shape.H, shape.G, shape.P, shape.D
     Nq = N if shape.Nq is None else shape.Nq
     heads = [torch.randn(B, n, h, D, dtype=torch.float64) for n, h in ((Nq, H), (N, G), (N, G))]
-    alphas = [torch.randn(h, h, P, dtype=torch.float64) / h**0.5 for h in (H, G, G)]
-    collapse = torch.randn(H, H * P if shape.full else P, dtype=torch.float64)
+    P_k, (H_mixed, G_mixed) = shape.P_k or P, shape.mixed or (H, G)
+    sizes = ((H, H_mixed, P), (G, G_mixed, P_k), (G, G_mixed, P_k))
+    alphas = [torch.randn(size, dtype=torch.float64) / size[0] ** 0.5 for size in sizes]
+    collapse = torch.randn(H, H_mixed * P if shape.full or shape.mixed else P, dtype=torch.float64)
     return [t.to(dtype).requires_grad_() for t in (*heads, *alphas, collapse)]
 
 

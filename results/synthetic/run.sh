@@ -56,3 +56,8 @@ synth polynomial-control polynomial --mechanisms iha --heads 2 --pseudo-heads 1 
 synth polynomial-inits polynomial --mechanisms iha --heads 2 --inits one_hot,random,warm_start,orthogonal,identity --seeds 0 $bank
 synth cpm3-heads cpm3 --mechanisms mha,iha --heads 1,2,4 --scale small --max-size 10 --seeds 0 --epochs 12
 synth retrieval-heads retrieval --mechanisms mha,iha --heads 1,2,4 --scale small --max-size 16 --seeds 0 --epochs 12
+# Where pseudo-heads pay: (P_q, P_k) = (1, 4), (4, 1) and (2, 2) at equal FLOPs; paired heads at twice multi-head's.
+uneven="--pseudo-heads 1,4,2 --pseudo-keys 4,1,2"
+synth binary-uneven binary --mechanisms multihead,iha,paired_heads --heads 4 $uneven $small
+synth ternary-uneven ternary --mechanisms multihead,iha,paired_heads --heads 4 $uneven $small
+synth polynomial-uneven polynomial --mechanisms iha --heads 2 $uneven $bank

@@ -10,17 +10,21 @@ from iha.ops.masking import Masking
 from iha.ops.pairs import visible
 from iha.ops.visibility import Visibility
 
-CASES = [("virtual", 9, 2), ("token", 9, 2), (None, 9, 1), ("virtual", 50, 3), ("token", None, 2)]
+CASES = [
+    ("virtual", 9, 2, None), ("token", 9, 2, None), (None, 9, 1, None), ("virtual", 50, 3, None),
+    ("token", None, 2, None), ("token", 9, 1, 3), (None, 50, 3, 2), ("token", None, 3, 2),
+]  # fmt: skip
 
 
-def tensors(N: int, P: int, H: int = 4, G: int = 2, D: int = 8, B: int = 2) -> list[torch.Tensor]:
-    return [torch.randn(B, N * P, heads, D, requires_grad=True) for heads in (H, G, G)]
+def tensors(N: int, P: int, P_k: int, H: int = 4, G: int = 2, D: int = 8, B: int = 2) -> list[torch.Tensor]:
+    sizes = ((P, H), (P_k, G), (P_k, G))
+    return [torch.randn(B, N * number, heads, D, requires_grad=True) for number, heads in sizes]
 
 
-@pytest.mark.parametrize(("causal", "window", "P"), CASES)
-def test_tiled_attention(causal: str | None, window: int | None, P: int) -> None:
-    N, rule = 100, Visibility(causal, window, P)
-    q, k, v = tensors(N, P)
+@pytest.mark.parametrize(("causal", "window", "P", "P_k"), CASES)
+def test_tiled_attention(causal: str | None, window: int | None, P: int, P_k: int | None) -> None:
+    N, rule = 100, Visibility(causal, window, P, P_k)
+    q, k, v = tensors(N, *rule.per_token)
     with flop_counter() as of_the_operator:
         out = tiled.tiled_attention(q, k, v, Masking(rule), 0.3)
         out.sum().backward()
@@ -35,12 +39,12 @@ def test_tiled_attention(causal: str | None, window: int | None, P: int) -> None
 
 
 @pytest.mark.parametrize("segment_bytes", [1 << 23, 1 << 12], ids=["one-segment", "many-segments"])
-@pytest.mark.parametrize(("causal", "window", "P"), [case for case in CASES if case[1] is not None])
+@pytest.mark.parametrize(("causal", "window", "P", "P_k"), [case for case in CASES if case[1] is not None])
 def test_banded_attention(
-    causal: str | None, window: int, P: int, segment_bytes: int, monkeypatch: pytest.MonkeyPatch
+    causal: str | None, window: int, P: int, P_k: int | None, segment_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(banded, "_SEGMENT_BYTES", segment_bytes)
-    layer = LayerSpec("iha", window, P).build(32, 4, num_kv_heads=2, causal=causal)
+    layer = LayerSpec("iha", window, P, P_k).build(32, 4, num_kv_heads=2, causal=causal)
     x = torch.randn(2, 200, 32)
     with flop_counter() as of_the_operator:
         layer(x).sum().backward()
@@ -50,7 +54,7 @@ def test_banded_attention(
         q, k, v = layer.project(x)
         rows = [banded.mixing_rows(alpha) for alpha in (layer.alpha_q, layer.alpha_k, layer.alpha_v)]
         inputs = [t.detach() for t in (q, k, v, *rows, layer.collapse)]
-        options = (causal, window, P, None, None, None, None)
+        options = (causal, window, P, P_k, None, None, None, None)
         out, virtual_out, lse = banded._forward._init_fn(*inputs, *options, 0.3, True)
         banded._backward._init_fn(torch.ones_like(out), *inputs, virtual_out, lse, *options, 0.3)
         layer.o_proj(out.flatten(2))
@@ -62,7 +66,7 @@ def test_banded_attention(
 
 
 def test_the_cpu_kernel_of_sdpa_counts_as_torch_counts_others() -> None:
-    q, k, v = (t.detach().transpose(1, 2).requires_grad_() for t in tensors(50, 1, H=4, G=4))
+    q, k, v = (t.detach().transpose(1, 2).requires_grad_() for t in tensors(50, 1, 1, H=4, G=4))
     with flop_counter() as counter:
         out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         forward = counter.get_total_flops()

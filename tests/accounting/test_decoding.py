@@ -12,12 +12,12 @@ from iha.layers.schedule import LayerSpec
 from iha.ops.decoding import decode_interleaved, decode_multihead
 
 
-def counted(shape: AttentionShape, P: int, T: int, multihead: bool = False) -> int:
+def counted(shape: AttentionShape, P: int, T: int, multihead: bool = False, P_k: int | None = None) -> int:
     H, G, D = shape.num_heads, shape.G, shape.D
     q, k, v = torch.randn(1, 1, H, D), torch.randn(1, G, T, D), torch.randn(1, G, T, D)
     # As in our caches: the heads of a token are adjacent.
     k, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in (k, v))
-    alphas = [torch.randn(h, h, P) for h in (H, G, G)]
+    alphas = [torch.randn(h, h, n) for h, n in ((H, P), (G, P_k or P), (G, P_k or P))]
     collapse = torch.randn(H, P if shape.collapse == "per_head" else H * P)
     with FlopCounterMode(display=False) as counter:
         decode_multihead(q, k, v) if multihead else decode_interleaved(q, k, v, *alphas, collapse)
@@ -26,11 +26,11 @@ def counted(shape: AttentionShape, P: int, T: int, multihead: bool = False) -> i
 
 @pytest.mark.parametrize("collapse", ["per_head", "full"])
 @pytest.mark.parametrize("G", [2, 4])
-@pytest.mark.parametrize("P", [2, 3])
-def test_flops_that_grow_with_the_cache_are_those_that_torch_counts(P, G, collapse):
-    shape = AttentionShape(64, 4, G, collapse=collapse)
-    mine = [decoding_step(shape, LayerSpec("iha", None, P), T - 1).flops for T in (64, 128)]
-    assert mine[1] - mine[0] == counted(shape, P, 128) - counted(shape, P, 64)
+@pytest.mark.parametrize(("P", "P_k"), [(2, None), (3, None), (1, 3), (3, 2)])
+def test_flops_that_grow_with_the_cache_are_those_that_torch_counts(P, P_k, G, collapse):
+    shape = AttentionShape(64, 4, G, collapse=collapse, causal="token")
+    mine = [decoding_step(shape, LayerSpec("iha", None, P, P_k), T - 1).flops for T in (64, 128)]
+    assert mine[1] - mine[0] == counted(shape, P, 128, P_k=P_k) - counted(shape, P, 64, P_k=P_k)
     assert mine[1] == 2 * mine[0]
 
 

@@ -19,7 +19,13 @@ from iha.ops.simplicial import simplicial_attention
 from iha.theory import flop_matching
 
 N = 40  # tokens: below every layer's smallest block, so that the row-wise ones have one block and it is dense
-FUSED = [LayerSpec(), LayerSpec("knocking_heads"), LayerSpec("iha", None, 2), LayerSpec("iha", None, 3)]
+FUSED = [
+    LayerSpec(),
+    LayerSpec("knocking_heads"),
+    LayerSpec("paired_heads"),
+    LayerSpec("iha", None, 2),
+    LayerSpec("iha", None, 3),
+]
 ROW_WISE = [LayerSpec("talking_heads"), LayerSpec("multi_token"), LayerSpec("strassen"), LayerSpec("simplicial")]
 SHAPES = [AttentionShape(32, 4), AttentionShape(24, 4, 2, 10)]
 
@@ -45,6 +51,25 @@ def test_fused_mechanisms(spec: LayerSpec, shape: AttentionShape, causal: str | 
     own = {"backend": "reference"} if spec.mechanism == "iha" else {}  # there R per head is a product
     flops = layer_flops(shape, spec, N, "paper")
     assert flops.total == counted_by_torch(build(shape, spec, causal, **own))
+
+
+@pytest.mark.parametrize("spec", [LayerSpec("iha", None, 1, 4), LayerSpec("iha", None, 4, 1, 2)], ids=str)
+def test_unequal_numbers_and_fewer_heads_cost_the_product_of_the_numbers(spec: LayerSpec) -> None:
+    """P_q·P_k·H'/H times multi-head attention; torch counts the same."""
+    shape = AttentionShape(32, 4, 2, causal=None, collapse="full")
+    layer = build(shape, spec, None, collapse="full", init="random", backend="reference")
+    assert layer_flops(shape, spec, N).total == counted_by_torch(layer)
+    share = Fraction(spec.num_mixed_heads or 4, 4)
+    assert layer_flops(shape, spec, N).attention == 4 * share * layer_flops(shape, LayerSpec(), N).attention
+
+
+@pytest.mark.parametrize("numbers", [(1, 4), (4, 1), (2, 2)], ids=str)
+def test_the_matched_window_depends_on_the_product_of_the_numbers(numbers: tuple[int, int]) -> None:
+    P, P_k = numbers
+    schedule = named_schedule("iha", 5, num_tokens=8192, num_pseudo_heads=P, num_pseudo_keys=P_k)
+    assert schedule[0].window == 1024
+    shape = AttentionShape(2560, 20, causal="token")
+    assert ratio_to_global(shape, schedule, 8192, "causal") == 1
 
 
 @pytest.mark.parametrize("P", [1, 3])

@@ -18,6 +18,7 @@ SHAPES = [
 ]
 SPECS = [LayerSpec(name) for name in MECHANISMS if name != "iha"]
 SPECS += [LayerSpec("iha", None, P) for P in (1, 2, 5)]
+UNEVEN = [LayerSpec("iha", None, 1, 4), LayerSpec("iha", None, 4, 1), LayerSpec("iha", 16, 2, 3)]
 
 
 def build(shape: AttentionShape, spec: LayerSpec, **options: object) -> torch.nn.Module:
@@ -37,6 +38,23 @@ def test_parameters_are_those_of_the_layer(shape: AttentionShape, spec: LayerSpe
     assert parameters.mixing == layer.num_mixing_parameters()
 
 
+@pytest.mark.parametrize("spec", [*UNEVEN, LayerSpec("iha", None, 2, 2, 2), LayerSpec("iha", None, 1, 3, 8)], ids=str)
+def test_parameters_with_other_numbers_of_pseudo_keys_and_heads(spec: LayerSpec) -> None:
+    shape = AttentionShape(32, 4, 2, causal="token", collapse="full")
+    layer = build(shape, spec, init="random")
+    assert layer_parameters(shape, spec).total == sum(p.numel() for p in layer.parameters())
+
+
+def test_flash_runs_pseudo_queries_as_heads_and_no_other_unequal_numbers() -> None:
+    shape = AttentionShape(32, 4, causal="token")
+    assert [layer_of(shape, spec).flash_obstacle() is None for spec in UNEVEN] == [False, True, False]
+    assert "2 pseudo-queries and 3 pseudo-keys" in str(layer_of(shape, UNEVEN[2]).flash_obstacle())
+    plain, heads = (layer_of(shape, spec).kernel_flops(256) for spec in (LayerSpec(), UNEVEN[1]))
+    assert plain is not None
+    assert heads is not None
+    assert heads.attention == 4 * plain.attention
+
+
 @pytest.mark.parametrize("causal", ["virtual", "token", None])
 @pytest.mark.parametrize("window", [None, 8])
 @pytest.mark.parametrize("P", [1, 3])
@@ -54,7 +72,7 @@ def test_flash_obstacles_are_those_of_the_backend(
 def test_which_mechanisms_run_on_flash_kernels() -> None:
     shape = AttentionShape(64, 4)
     runs = {spec.mechanism for spec in SPECS if layer_of(shape, spec).flash_obstacle() is None}
-    assert runs == {"multihead", "iha", "differential", "knocking_heads"}
+    assert runs == {"multihead", "iha", "differential", "knocking_heads", "paired_heads"}
 
 
 def test_patterns_per_head() -> None:
@@ -62,7 +80,8 @@ def test_patterns_per_head() -> None:
     patterns = {spec.mechanism: layer_of(shape, spec).unit_costs().patterns_per_head for spec in SPECS}
     assert patterns["iha"] == 25
     assert patterns["multihead"] == 1
-    assert patterns["differential"] == 2
+    assert patterns["differential"] == patterns["paired_heads"] == 2
+    assert layer_of(AttentionShape(64, 8, causal="token"), UNEVEN[2]).unit_costs().patterns_per_head == 6
     assert patterns["talking_heads"] == 8
 
 

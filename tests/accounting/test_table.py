@@ -18,7 +18,7 @@ def test_every_mechanism_has_a_row() -> None:
     found = answer(PAPER)
     assert {row.mechanism for row in found.layers} == set(MECHANISMS)
     for row in found.layers:
-        spec = LayerSpec(row.mechanism, row.window, row.num_pseudo_heads)
+        spec = LayerSpec(row.mechanism, row.window, row.num_pseudo_heads if row.mechanism == "iha" else 1)
         assert row.flops == layer_flops(PAPER.shape, spec, 8192)
 
 
@@ -67,8 +67,21 @@ def test_a_matched_window_is_used() -> None:
 def test_heads_that_some_mechanisms_refuse_leave_those_out() -> None:
     found = answer(Question(AttentionShape(96, 3), 256))
     left_out = set(MECHANISMS) - {row.mechanism for row in found.layers}
-    assert left_out == {"differential", "multi_token"}
+    assert left_out == {"differential", "multi_token", "paired_heads"}
     assert "differential" not in [row.schedule for row in found.schedules]
+
+
+def test_unequal_numbers() -> None:
+    shape = AttentionShape(2560, 20, causal="token")
+    found = answer(Question(shape, 8192, 1, num_pseudo_keys=4))
+    assert found.local_window == 1024
+    rows = [row for row in found.layers if row.mechanism == "iha"]
+    assert [(row.num_pseudo_heads, row.num_pseudo_keys, row.patterns_per_head) for row in rows] == [(1, 4, 4)] * 2
+    schedule = next(row for row in found.schedules if row.schedule == "iha")
+    assert "iha, window 1024, P = 1 × 4" in schedule.layers
+    assert schedule.attention_to_global["causal"] == pytest.approx(1, abs=1e-3)
+    with pytest.raises(ValueError, match=r"causal='virtual' .* got 1 and 4"):
+        answer(Question(PAPER.shape, 8192, 1, num_pseudo_keys=4))
 
 
 def test_no_window_at_all_is_shown_as_none() -> None:

@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM
 
 import iha.convert
 from convert.originals import SOURCES, original, tokens
-from iha.models import IHAForCausalLM
+from iha.models import IHAConfig, IHAForCausalLM
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -54,6 +54,26 @@ def test_what_has_learned_apart_is_not_exported(sources: dict, tmp_path: Path) -
     with pytest.raises(ValueError, match="layer 1: its 2 pseudo-heads have learned apart"):
         iha.convert.export(tmp_path / "iha", tmp_path / "plain")
     assert not (tmp_path / "plain").exists()
+
+
+@torch.no_grad()
+def test_mixed_heads_are_not_exported(sources: dict, tmp_path: Path) -> None:
+    config = iha.convert.from_pretrained(sources["llama"], 2).config.to_dict()
+    fields = (
+        "attention",
+        "layer_schedule",
+        "layer_types",
+        "sliding_window",
+        "converted_from",
+        "mixing_init",
+        "collapse",
+    )
+    config = {name: value for name, value in config.items() if name not in fields}
+    mixed = config["num_attention_heads"] * 2
+    options = {"num_mixed_heads": mixed, "collapse": "full", "mixing_init": "random", "window": 0, "global_every": None}
+    IHAForCausalLM(IHAConfig(**{**config, **options})).save_pretrained(tmp_path / "iha")
+    with pytest.raises(ValueError, match=f"layer 0: it mixes .* heads into {mixed}"):
+        iha.convert.export(tmp_path / "iha", tmp_path / "plain")
 
 
 @torch.no_grad()

@@ -31,6 +31,21 @@ def test_the_same_logits_at_every_position(sources: dict, name: str, P: int, cau
     assert (padded[1, 6:] - expected[1, 6:]).abs().max() <= 1e-5 * max(1.0, float(expected.abs().max()))
 
 
+@pytest.mark.parametrize(("P", "P_k"), [(1, 3), (3, 2)])
+@torch.no_grad()
+def test_the_same_logits_with_another_number_of_pseudo_keys(sources: dict, P: int, P_k: int, tmp_path: Path) -> None:
+    source, x = sources["llama"], tokens()
+    model, expected = iha.convert.from_pretrained(source, P, num_pseudo_keys=P_k), original(source)(x).logits
+    assert model.model.layers[0].self_attn.visibility.per_token == (P, P_k)
+    for logits in (model(x).logits, decoded(model, x)):
+        assert (logits - expected).abs().max() <= 1e-5 * max(1.0, float(expected.abs().max()))
+    model.save_pretrained(tmp_path / "iha")
+    iha.convert.export(tmp_path / "iha", tmp_path / "back")
+    torch.testing.assert_close(original(tmp_path / "back")(x).logits, expected, rtol=0, atol=0)
+    with pytest.raises(ValueError, match=f"causal='virtual' .* got {P} and {P_k}"):
+        iha.convert.from_pretrained(source, P, num_pseudo_keys=P_k, causal="virtual")
+
+
 @pytest.mark.parametrize(("P", "causal", "collapse"), [(2, "token", "per_head"), (3, "virtual", "full")])
 def test_routed_pseudo_queries_are_exact_and_reached_by_training(
     sources: dict, P: int, causal: str, collapse: str

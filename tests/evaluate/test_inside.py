@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from iha import IHAConfig, IHAForCausalLM
-from iha.evaluate.inside import algorithm_steps, attention_maps, look_inside
+from iha.evaluate.inside import algorithm_steps, attention_maps, look_inside, require_common_index
 
 TOKENS = torch.tensor([3, 1, 4, 1, 5, 9])
 
@@ -25,6 +25,20 @@ def model(request):
 def unpacked(tensor):
     steps = np.frombuffer(base64.b64decode(tensor["bytes"]), dtype=np.int8).reshape(tensor["shape"])
     return torch.tensor(steps / 127 * tensor["largest"])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "named"),
+    [
+        ({"num_pseudo_keys": 3, "causal": "token", "rope_positions": "token"}, "num_pseudo_keys=3"),
+        ({"num_mixed_heads": 2, "collapse": "full", "mixing_init": "random"}, "num_mixed_heads=2"),
+        ({"attention": "paired_heads"}, "num_mixed_heads=2"),
+    ],
+)
+def test_layers_with_other_numbers_are_refused(numbers, named):
+    config = IHAConfig(vocab_size=16, hidden_size=32, intermediate_size=64, num_attention_heads=4, **numbers)
+    with pytest.raises(ValueError, match=f"layer 0 has .*{named}"):
+        require_common_index(IHAForCausalLM(config))
 
 
 def test_the_steps_lead_to_what_the_layer_gives_its_output_projection(model):

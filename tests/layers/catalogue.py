@@ -11,6 +11,7 @@ from iha.layers.differential import DifferentialAttention
 from iha.layers.knocking_heads import KnockingHeadsAttention
 from iha.layers.multi_token import MultiTokenAttention
 from iha.layers.multihead import MultiHeadAttention
+from iha.layers.paired_heads import PairedHeadsAttention
 from iha.layers.simplicial import SimplicialAttention
 from iha.layers.strassen import StrassenAttention
 from iha.layers.talking_heads import TalkingHeadsAttention
@@ -23,6 +24,7 @@ Definition = Callable[..., Tensor]
 
 LAYERS: dict[str, Build] = {
     "multihead": lambda **o: MultiHeadAttention(E, H, **o),
+    "paired_heads": lambda **o: PairedHeadsAttention(E, H, **o),
     "talking_heads": lambda **o: TalkingHeadsAttention(E, H, init="random", chunk=3, **o),
     "differential": lambda **o: DifferentialAttention(E, H, depth=3, **o),
     "simplicial": lambda **o: SimplicialAttention(E, H, key_offset=0.25, value_offset=1.0, **o),

@@ -60,6 +60,19 @@ def test_warm_start_is_exactly_multi_head_attention(causal, G, collapse, window,
     torch.testing.assert_close(attention(x), multihead(attention, x, rope_theta), atol=1e-12, rtol=0)
 
 
+@pytest.mark.parametrize(("P", "P_k"), [(1, 3), (3, 1), (2, 3)])
+def test_warm_start_is_exact_with_other_numbers_of_pseudo_keys(P, P_k):
+    attention = layer("warm_start", "token", P, num_kv_heads=2, num_pseudo_keys=P_k, window=4, rope_theta=100.0)
+    x = torch.randn(2, 11, 16, dtype=torch.float64)
+    torch.testing.assert_close(attention(x), multihead(attention, x, 100.0), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("init", ["identity", "one_hot"])
+def test_collapse_averages_the_pseudo_queries_whatever_the_number_of_keys(init):
+    attention = layer(init, "token", 2, num_pseudo_keys=3)
+    torch.testing.assert_close(attention.collapse.detach(), torch.full((4, 2), 0.5, dtype=torch.float64))
+
+
 @pytest.mark.parametrize("causal", ["virtual", "token", None])
 def test_warm_start_tells_pseudo_heads_apart_from_the_first_gradient(causal):
     attention = layer("warm_start", causal)

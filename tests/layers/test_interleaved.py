@@ -56,6 +56,65 @@ def test_decoding_in_chunks_of_any_size_equals_the_full_forward(options, chunks,
     assert cache.num_tokens_seen == N
 
 
+@settings(max_examples=60)
+@given(
+    st.sampled_from([(1, 3), (3, 1), (2, 4), (3, 3)]),
+    st.sampled_from([(4, 4, None), (4, 2, 2), (4, 2, 6), (4, 4, 8)]),
+    st.fixed_dictionaries({"window": st.none() | st.integers(1, 9), "rope_theta": st.sampled_from([None, 100.0])}),
+    st.lists(st.integers(1, 7), min_size=1, max_size=6),
+    st.booleans(),
+)
+def test_decoding_with_other_numbers_of_pseudo_keys_and_heads(numbers, heads, options, chunks, padded):
+    (P, P_k), (H, G, mixed), N = numbers, heads, sum(chunks)
+    attention = layer(
+        num_heads=H, num_kv_heads=G, num_pseudo_heads=P, num_pseudo_keys=P_k, num_mixed_heads=mixed,
+        collapse="full" if mixed else "per_head", causal="token", rope_positions="token", **options,
+    )  # fmt: skip
+    x = torch.randn(2, N, 16, dtype=torch.float64)
+    real = torch.arange(N)[None] >= torch.tensor([[0], [min(4, N - 1)]])
+    masks = {"key_padding_mask": real} if padded else {}
+    got, cache = chunked(attention, x, chunks, **masks)
+    torch.testing.assert_close(got, attention(x, **masks), atol=1e-12, rtol=0)
+    assert cache.num_bytes == 2 * (2 * cache.num_tokens_kept * G * 4) * 8  # un-mixed, whatever the numbers
+    q, k, v = attention.project(x)
+    want = iha.reference.interleaved_head_attention(
+        q, k, v, *attention.mixing, causal="token", rope_positions="token", **options, **masks
+    )
+    torch.testing.assert_close(attention(x, **masks), attention.o_proj(want.flatten(2)), atol=1e-12, rtol=0)
+
+
+def test_other_numbers_are_said_and_counted():
+    attention = layer(
+        num_pseudo_heads=1,
+        num_pseudo_keys=3,
+        num_mixed_heads=2,
+        causal="token",
+        collapse="full",
+        rope_positions="token",
+    )
+    assert "num_pseudo_heads=1, num_pseudo_keys=3, num_mixed_heads=2" in repr(attention)
+    own = sum(p.numel() for p in attention.parameters(recurse=False))
+    assert attention.num_mixing_parameters() == own == 4 * 2 * 1 + 2 * (2 * 1 * 3) + 4 * 2 * 1
+    assert layer(num_pseudo_keys=3).visibility == layer().visibility
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"num_pseudo_keys": 2}, "causal='virtual' .* got 3 and 2"),
+        ({"num_pseudo_keys": 2, "causal": "token", "rope_theta": 1e4}, "rope_positions='virtual' .* got 3 and 2"),
+        ({"num_pseudo_keys": 0}, "num_pseudo_keys must be at least 1, got 0"),
+        ({"num_mixed_heads": 3, "collapse": "full"}, "2 k/v heads .* 4 heads, got 3"),
+        ({"num_mixed_heads": 2}, "collapse='full', got 'per_head'"),
+        ({"num_mixed_heads": 2, "collapse": "full", "init": "one_hot"}, "init='one_hot' .* 4 heads are mixed into 2"),
+        ({"init": "paired_heads", "collapse": "full"}, "4 heads and 2 k/v heads, mixed into 4 and 2"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_named(wrong, named):
+    with pytest.raises(ValueError, match=named):
+        layer(**wrong)
+
+
 def test_padding_on_the_left_changes_nothing_but_the_place():
     attention = layer(rope_theta=100.0)
     x = torch.randn(1, 9, 16, dtype=torch.float64)
@@ -132,7 +191,8 @@ def test_it_survives_saving_and_loading_on_the_meta_device():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("init", INITIALISATIONS)
 def test_low_precision_layers_can_be_made_and_trained(init, dtype):
-    attention = layer(dtype=dtype, init=init)
+    pairs = {"num_pseudo_heads": 2, "num_mixed_heads": 2, "collapse": "full"} if init == "paired_heads" else {}
+    attention = layer(dtype=dtype, init=init, **pairs)
     x = torch.randn(2, 9, 16, dtype=dtype)
     attention(x).float().square().sum().backward()
     assert all(p.grad.isfinite().all() for p in attention.parameters())

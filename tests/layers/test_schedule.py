@@ -1,7 +1,5 @@
 """The schedules of the paper, as data."""
 
-from dataclasses import asdict
-
 import pytest
 import torch
 
@@ -27,7 +25,14 @@ def test_the_paper_s_window(N: int, P: int, W: int) -> None:
 
 
 def test_a_spec_is_plain_data() -> None:
-    assert asdict(LayerSpec("iha", 64, 2)) == {"mechanism": "iha", "window": 64, "num_pseudo_heads": 2}
+    assert LayerSpec("iha", 64, 2).as_data() == {"mechanism": "iha", "window": 64, "num_pseudo_heads": 2}
+    uneven = {"mechanism": "iha", "window": 64, "num_pseudo_heads": 1, "num_pseudo_keys": 4, "num_mixed_heads": 2}
+    assert LayerSpec("iha", 64, 1, 4, 2).as_data() == uneven
+    assert LayerSpec(**uneven).per_token == (1, 4)
+    assert flop_matched_window(8192, 1, 4) == flop_matched_window(8192, 2) == 1024
+    assert named_schedule("iha", 5, num_tokens=8192, num_pseudo_heads=1, num_pseudo_keys=4)[0] == LayerSpec(
+        "iha", 1024, 1, 4
+    )
     assert named_schedule("global", 3) == (LayerSpec(),) * 3
     assert named_schedule("talking_heads", 2) == (LayerSpec("talking_heads"),) * 2
     local = LayerSpec("differential", 8)
@@ -71,6 +76,10 @@ def test_own_arguments_are_passed_on() -> None:
         (lambda: LayerSpec(["iha"]), "iha"),
         (lambda: LayerSpec("multihead", num_pseudo_heads=2), "num_pseudo_heads=2"),
         (lambda: LayerSpec("iha", num_pseudo_heads=0), "num_pseudo_heads .* got 0"),
+        (lambda: LayerSpec("iha", num_pseudo_keys=0), "num_pseudo_keys .* got 0"),
+        (lambda: LayerSpec("iha", num_mixed_heads=0), "num_mixed_heads .* got 0"),
+        (lambda: LayerSpec("paired_heads", num_pseudo_keys=2), "num_pseudo_keys=2"),
+        (lambda: flop_matched_window(16, 3, 4), "16 tokens, 3 pseudo-heads, 4 pseudo-keys"),
         (lambda: flop_matched_window(100, 8), "100 tokens, 8"),
         (lambda: flop_matched_window(100, 0), "0"),
         (lambda: named_schedule("local", 5), "local"),

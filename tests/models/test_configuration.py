@@ -38,8 +38,21 @@ def test_a_schedule_of_ones_own() -> None:
     assert config.sliding_window == 7  # what transformers' caches keep one less of
 
 
-def test_round_trip(tmp_path: Any) -> None:
-    config = tiny_config("iha-token", rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0})
+def test_unequal_numbers_and_fewer_heads() -> None:
+    token = {"causal": "token", "rope_positions": "token"}
+    config = IHAConfig(num_pseudo_heads=1, num_pseudo_keys=4, **token)
+    assert config.layer_schedule[0] == {
+        "mechanism": "iha", "window": 2048 // 8, "num_pseudo_heads": 1, "num_pseudo_keys": 4,
+    }  # fmt: skip
+    assert config.visibility(0).per_token == (1, 4)
+    fewer = IHAConfig(num_mixed_heads=4, collapse="full", mixing_init="paired_heads")
+    assert fewer.layer_schedule[0]["num_mixed_heads"] == 4
+    assert _kinds(IHAConfig(attention="paired_heads")) == [("paired_heads", None, 1)] * 5
+
+
+@pytest.mark.parametrize("kind", ["iha-token", "iha-uneven", "iha-fewer-heads"])
+def test_round_trip(tmp_path: Any, kind: str) -> None:
+    config = tiny_config(kind, rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0})
     config.save_pretrained(tmp_path)
     loaded = AutoConfig.from_pretrained(tmp_path)
     assert isinstance(loaded, IHAConfig)
@@ -63,6 +76,12 @@ def test_rope_theta_moves_to_rope_parameters() -> None:
         ({"num_pseudo_heads": 0}, "num_pseudo_heads must be at least 1, got 0"),
         ({"num_pseudo_heads": 33}, "leaves no window"),
         ({"num_pseudo_heads": [1, 2]}, "one a layer"),
+        ({"num_pseudo_keys": 0}, "num_pseudo_keys must be at least 1, got 0"),
+        ({"num_pseudo_keys": 3}, "causal='virtual' .* got 2 and 3"),
+        ({"num_pseudo_keys": 3, "causal": "token"}, "rope_positions='virtual' .* got 2 and 3"),
+        ({"num_mixed_heads": 4, "mixing_init": "random"}, "collapse='full'"),
+        ({"num_mixed_heads": 4, "collapse": "full"}, "8 heads are mixed into 4"),
+        ({"num_mixed_heads": 3, "num_key_value_heads": 4}, "proportion of 8 heads, got 3"),
         ({"window": -1}, "window"),
         ({"hidden_size": 0}, "hidden_size must be at least 1, got 0"),
         ({"num_attention_heads": 0}, "num_attention_heads must be at least 1"),

@@ -99,13 +99,14 @@ def test_eager_is_the_same_and_gives_attentions(kind: str) -> None:
     torch.testing.assert_close(out.logits[1, 3:], expected[1, 3:], **TIGHT)
     assert len(out.attentions) == 3
     assert len(out.hidden_states) == 4
-    for layer, weights in zip(model.config.layers, out.attentions, strict=True):
-        P = layer.num_pseudo_heads
-        assert weights.shape == (2, 4, 9 * P, 9 * P)
+    for layer, weights in zip(model.model.layers, out.attentions, strict=True):
+        H, (P, P_k) = layer.self_attn.num_mixed_heads, layer.self_attn.visibility.per_token
+        assert weights.shape == (2, H, 9 * P, 9 * P_k)
         if kind != "talking_heads":  # its weights are mixed after the softmax
-            torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 9 * P))
-        assert weights[0].triu(P).abs().max() == 0  # nothing ahead of the own token
-        assert weights[1, :, 3 * P :, : 3 * P].abs().max() == 0  # nothing at padding
+            torch.testing.assert_close(weights.sum(-1), torch.ones(2, H, 9 * P))
+        of_tokens = weights.unflatten(2, (9, P)).unflatten(4, (9, P_k)).sum((3, 5))  # (2, H, 9, 9)
+        assert of_tokens[0].triu(1).abs().max() == 0  # nothing ahead of the own token
+        assert weights[1, :, 3 * P :, : 3 * P_k].abs().max() == 0  # nothing at padding
 
 
 @pytest.mark.parametrize("kind", ["iha", "talking_heads", "differential"])

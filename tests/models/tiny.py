@@ -7,14 +7,19 @@ import torch
 from iha.models import IHAConfig, IHAForCausalLM
 
 VOCABULARY = 61
+_TOKEN = {"attention": "iha", "causal": "token", "rope_positions": "token"}
+_RANDOM = {"collapse": "full", "mixing_init": "random"}
 # Every kind of layer the model can have, with windows that bind on a dozen tokens.
 KINDS: dict[str, dict[str, Any]] = {
     "iha": {"attention": "iha", "window": 4, "global_every": 3},
-    "iha-token": {"attention": "iha", "window": 4, "global_every": 3, "causal": "token", "rope_positions": "token"},
+    "iha-token": {**_TOKEN, "window": 4, "global_every": 3},
     "iha-everywhere": {"attention": "iha", "window": 0, "global_every": None, "num_pseudo_heads": [3, 2, 1]},
     "iha-full-collapse": {"attention": "iha", "window": 5, "global_every": None, "collapse": "full"},
+    "iha-uneven": {**_TOKEN, "window": 4, "global_every": 3, "num_pseudo_heads": 1, "num_pseudo_keys": 3},
+    "iha-fewer-heads": {"attention": "iha", "window": 4, "global_every": None, "num_mixed_heads": 2, **_RANDOM},
     "global": {"attention": "global"},
     "global_local": {"attention": "global_local", "window": 4, "global_every": 2},
+    "paired_heads": {"attention": "paired_heads"},
     "talking_heads": {"attention": "talking_heads"},
     "differential": {"attention": "differential"},
 }

@@ -1,5 +1,7 @@
 """The operator against the float64 reference: every option, outputs and all seven gradients."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -66,6 +68,75 @@ def test_any_shape_and_option_matches_the_reference(shape, options, mask):
     assert_all_close(
         outputs_and_gradients(operator, inputs, **options), outputs_and_gradients(reference, inputs, **options)
     )
+
+
+@st.composite
+def uneven(draw) -> tuple[Shape, dict]:
+    """Other numbers of pseudo-keys than of pseudo-queries, and of mixed heads than of heads."""
+    shape, chosen = draw(shapes()), draw(options)
+    G = draw(st.integers(1, 3))
+    mixed = draw(st.sampled_from([None, (G * draw(st.integers(1, 3)), G)]))
+    shape = replace(shape, P_k=draw(st.integers(1, 4)), mixed=mixed)
+    if shape.P_k != shape.P:
+        chosen |= {"causal": draw(st.sampled_from(["token", None])), "rope_positions": "token"}
+    return shape, chosen
+
+
+@settings(max_examples=200)
+@given(uneven(), st.sampled_from(MASKS))
+def test_other_numbers_of_pseudo_keys_and_of_mixed_heads_match_the_reference(case, mask):
+    shape, chosen = case
+    chosen = {**chosen, **masks(mask, shape.B, shape.N)}
+    inputs = tensors(shape)
+    assert_all_close(
+        outputs_and_gradients(operator, inputs, **chosen), outputs_and_gradients(reference, inputs, **chosen)
+    )
+
+
+@pytest.mark.parametrize("mask", ["none", "holes+documents"])
+@pytest.mark.parametrize("causal", ["token", None])
+@pytest.mark.parametrize("numbers", [(1, 3), (3, 1), (2, 3), (3, 2)], ids=str)
+@pytest.mark.parametrize(("N", "window", "Nq"), [(111, None, 111), (111, 7, 111), (500, 50, 500), (111, 40, 30)])
+def test_uneven_numbers_over_several_tiles(N, window, Nq, numbers, causal, mask):
+    shape = Shape(B=1, N=N, Nq=Nq, H=4, G=2, P=numbers[0], P_k=numbers[1], D=8, mixed=(2, 1))
+    options = {"causal": causal, "window": window, "rope_theta": 100.0, "rope_positions": "token"}
+    options |= masks(mask, shape.B, N)
+    inputs = tensors(shape)
+    assert_all_close(
+        outputs_and_gradients(operator, inputs, **options), outputs_and_gradients(reference, inputs, **options)
+    )
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "banded", "flex"])
+@pytest.mark.parametrize("causal", ["token", None])
+@pytest.mark.parametrize("numbers", [(1, 3), (3, 1), (2, 3)], ids=str)
+def test_every_backend_takes_uneven_numbers(numbers, causal, backend):
+    window = None if backend == "sdpa" else 9
+    shape = Shape(N=40, Nq=17, P=numbers[0], P_k=numbers[1], D=8, mixed=(2, 2))
+    inputs = [t.detach() for t in tensors(shape, torch.float32)]
+    got = operator(*inputs, causal=causal, window=window, backend=backend)
+    want = reference(*(t.double() for t in inputs), causal=causal, window=window)
+    torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
+
+
+def test_what_numbers_that_differ_cannot_have_is_named():
+    inputs = tensors(Shape(P=2, P_k=3))
+    for function in (operator, reference):
+        with pytest.raises(ValueError, match=r"2 .*3.*'token'"):
+            function(*inputs)
+        with pytest.raises(ValueError, match=r"2 .*3.*'token'"):
+            function(*inputs, causal="token", rope_theta=100.0)
+    tables = (torch.ones(2, 2), torch.zeros(2, 2))
+    with pytest.raises(ValueError, match="2 pseudo-queries and 3 pseudo-keys"):
+        operator(*inputs, causal="token", pseudo_rotary=tables)
+    with pytest.raises(ValueError, match=r"alpha_k \(2, 2, 3\), alpha_v \(2, 2, 2\)"):
+        operator(*inputs[:5], inputs[5][..., :2], inputs[6], causal="token")
+    mixed = tensors(Shape(mixed=(3, 2)))
+    with pytest.raises(ValueError, match="2 k/v heads in alpha_k, 3 heads in alpha_q"):
+        operator(*mixed)
+    mixed = tensors(Shape(mixed=(2, 1)))
+    with pytest.raises(ValueError, match=r"\(H, mixed heads \* P\) = \(4, 6\), got \(4, 3\)"):
+        operator(*mixed[:6], torch.zeros(4, 3, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("mask", MASKS)

@@ -20,6 +20,15 @@ def test_a_padded_token_sees_itself_and_no_row_is_empty():
     assert not tile[others][:, 2:4].any()
 
 
+def test_a_padded_token_sees_its_own_keys_where_the_numbers_differ():
+    real = torch.tensor([[True, False, True, True]])
+    tile = Masking(Visibility("token", None, 1, 2), real).tile((0, 4), (0, 4), CPU)[0]
+    assert tile.shape == (4, 8)
+    assert tile.int().tolist() == [
+        [1, 1, 0, 0, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 1, 1, 0, 0], [1, 1, 0, 0, 1, 1, 1, 1],
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("queries", [(0, 6), (2, 5)])
 def test_a_tile_is_a_piece_of_the_whole_mask(queries):
     rule, documents = Visibility("virtual", 3, 2), torch.tensor([[0, 0, 1, 1, 1, 2], [5, 5, 5, 5, 6, 6]])
@@ -30,7 +39,7 @@ def test_a_tile_is_a_piece_of_the_whole_mask(queries):
 
 
 def test_packed_and_unpacked_it_is_the_same():
-    masking = Masking(Visibility("token", 3, 2), torch.ones(1, 5, dtype=torch.bool), torch.arange(5)[None])
+    masking = Masking(Visibility("token", 3, 2, 5), torch.ones(1, 5, dtype=torch.bool), torch.arange(5)[None])
     again = Masking.unpack(*masking.pack())
     assert again.visibility == masking.visibility
     assert again.key_padding_mask is masking.key_padding_mask

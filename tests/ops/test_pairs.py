@@ -11,17 +11,16 @@ from iha.layers.schedule import flop_matched_window
 from iha.ops.pairs import bounds, counted, touched, visible
 from iha.ops.visibility import Visibility
 
-rules = st.builds(
-    Visibility,
-    st.sampled_from(["virtual", "token", None]),
-    st.one_of(st.none(), st.integers(1, 20)),
-    st.integers(1, 4),
+windows = st.one_of(st.none(), st.integers(1, 20))
+rules = st.one_of(
+    st.builds(Visibility, st.sampled_from(["virtual", "token", None]), windows, st.integers(1, 4)),
+    st.builds(Visibility, st.sampled_from(["token", None]), windows, st.integers(1, 4), st.integers(1, 4)),
 )
 
 
 def mask(rule: Visibility, N: int) -> torch.Tensor:
-    i = torch.arange(N * rule.num_pseudo_heads)
-    return rule(i[:, None], i[None, :])
+    i, j = (torch.arange(N * P) for P in rule.per_token)
+    return rule(i[:, None], j[None, :])
 
 
 @given(rules, st.integers(1, 17))
@@ -33,7 +32,7 @@ def test_visible_is_the_mask_counted(rule: Visibility, N: int) -> None:
 
 @given(rules, st.integers(1, 17))
 def test_bounds_are_the_mask(rule: Visibility, N: int) -> None:
-    M = N * rule.num_pseudo_heads
+    M = N * rule.per_token[1]
     j = torch.arange(M)
     for i, row in enumerate(mask(rule, N)):
         first, last = bounds(rule, i)

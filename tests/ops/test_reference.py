@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from iha import reference
 from support import Shape, tensors
@@ -120,3 +121,33 @@ def test_padded_and_unseen_rows_are_zero():
     out = reference.interleaved_head_attention(*inputs, key_padding_mask=real)
     assert torch.equal(out[~real], torch.zeros_like(out[~real]))
     assert out[real].abs().min() > 0
+
+
+@pytest.mark.parametrize("causal", ["token", None])
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize(("P", "P_k"), [(1, 3), (3, 1), (2, 6)])
+def test_unequal_numbers_are_equal_ones_with_copies(P, P_k, window, causal):
+    """The paper's operator, with every pseudo-query or every pseudo-key several times.
+
+    Copies of a query give equal outputs, so R may share its weight among them; copies of a key share its weight.
+    """
+    shape = Shape(P=P, P_k=P_k)
+    q, k, v, alpha_q, alpha_k, alpha_v, collapse = (t.detach() for t in tensors(shape))
+    options = {"causal": causal, "window": window, "rope_theta": 100.0, "rope_positions": "token"}
+    found = reference.interleaved_head_attention(q, k, v, alpha_q, alpha_k, alpha_v, collapse, **options)
+    equal = max(P, P_k)
+    queries, keys = equal // P, equal // P_k
+    alpha_q, collapse = (t.repeat_interleave(queries, dim=-1) for t in (alpha_q, collapse / queries))
+    alpha_k, alpha_v = (t.repeat_interleave(keys, dim=-1) for t in (alpha_k, alpha_v))
+    wanted = reference.interleaved_head_attention(q, k, v, alpha_q, alpha_k, alpha_v, collapse, **options)
+    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
+
+
+def test_mixed_heads_are_heads_that_the_projections_could_have_made():
+    """alpha_q of (H, H', P) with P = 1 and R = 1 per head is multi-head attention of H' other heads."""
+    shape = Shape(H=4, G=2, P=1, mixed=(6, 3))
+    q, k, v, alpha_q, alpha_k, alpha_v, collapse = (t.detach() for t in tensors(shape))
+    found = reference.interleaved_head_attention(q, k, v, alpha_q, alpha_k, alpha_v, collapse)
+    mixed = [torch.einsum("mhp,bnmd->bnhd", a, t) for a, t in ((alpha_q, q), (alpha_k, k), (alpha_v, v))]
+    heads = F.scaled_dot_product_attention(*(t.transpose(1, 2) for t in mixed), is_causal=True, enable_gqa=True)
+    torch.testing.assert_close(found, torch.einsum("hm,bmnd->bnhd", collapse, heads), atol=1e-12, rtol=0)

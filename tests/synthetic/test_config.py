@@ -2,8 +2,10 @@
 
 import pytest
 
-from iha.synthetic.config import SCALES, Scale, choose_scale, grid
+from iha.synthetic.config import SCALES, RunConfig, Scale, choose_scale, grid
+from iha.synthetic.flops import forward_flops
 from iha.synthetic.sweep import check
+from iha.synthetic.trainer import build_model
 
 
 def test_the_paper_scale_is_the_paper() -> None:
@@ -38,3 +40,28 @@ def test_a_grid_crosses_every_choice_that_the_paper_leaves_open() -> None:
     assert {(run.width, run.batch_size) for run in runs} == {(16, 16), (16, 64), (32, 16), (32, 64)}
     assert all(run.num_pseudo_heads == (run.num_heads if run.mechanism == "iha" else 1) for run in runs)
     check(runs)
+
+
+def test_pseudo_keys_go_with_pseudo_heads_one_by_one() -> None:
+    scale = choose_scale("quick", heads=(4,))
+    runs = grid("binary", ("iha", "paired_heads"), scale, pseudo_heads=(1, 4, 2), pseudo_keys=(4, 1, 2))
+    numbers = [(run.num_pseudo_heads, run.num_pseudo_keys) for run in runs if run.mechanism == "iha"]
+    assert numbers == [(1, 4), (4, 1), (2, None)]
+    assert [run.name.split("-")[3] for run in runs] == ["P1x4", "P4x1", "P2", "w64"]
+    flops = {forward_flops(build_model(run), 6) for run in runs[:2]}
+    assert len(flops) == 2  # attention costs the same, mixing does not: alpha_q, or alpha_k and alpha_v
+    assert RunConfig.from_json(runs[0].as_json()) == runs[0]
+    check(runs)
+    with pytest.raises(ValueError, match=r"one number for each of pseudo_heads \(1, 2\), got \(4,\)"):
+        grid("binary", ("iha",), scale, pseudo_heads=(1, 2), pseudo_keys=(4,))
+    with pytest.raises(ValueError, match="num_pseudo_keys must be at least 1, got 0"):
+        grid("binary", ("iha",), scale, pseudo_heads=(1,), pseudo_keys=(0,))
+
+
+def test_interleaved_heads_that_start_as_paired_heads() -> None:
+    scale = choose_scale("quick", heads=(4,))
+    (run,) = grid("binary", ("iha",), scale, pseudo_heads=(2,), inits=("paired_heads",))
+    attention = build_model(run).attention
+    assert (attention.num_mixed_heads, attention.collapse_kind) == (2, "full")
+    with pytest.raises(ValueError, match="4 heads, 3 pseudo-queries"):
+        grid("binary", ("iha",), scale, pseudo_heads=(3,), inits=("paired_heads",))

@@ -82,3 +82,9 @@ def test_labels_tell_variants_apart() -> None:
     ]  # fmt: skip
     labels = [variant["label"] for variant in summarise(records)["variants"]]
     assert labels == ["MHA H8", "MHA H2", "IHA H8 P4 random", "IHA H8 P4 one_hot"]
+
+
+def test_labels_show_pseudo_keys_where_they_differ() -> None:
+    records = [record([0.5], 1, mechanism="iha", num_pseudo_heads=P, num_pseudo_keys=k) for P, k in ((1, 4), (2, None))]
+    labels = [variant["label"] for variant in summarise(records)["variants"]]
+    assert labels == ["IHA P1 P_k 4", "IHA P2"]

@@ -17,6 +17,7 @@ from iha.ops.backends.banded import Segments
 from iha.ops.backends.tiled import tiling_of
 from iha.ops.backends.tiles import Tiling, blocks
 from iha.ops.masking import PACKED_LENGTH, Masking
+from iha.ops.mixing import is_per_head
 
 _FORWARD, _BACKWARD = 2, 5  # matrix products per tile: scores, output; recomputed scores, four gradients
 
@@ -55,14 +56,15 @@ def _banded(
     **_: Any,
 ) -> int:  # fmt: skip
     B, D = q.shape[0], q.shape[3]
-    segments = Segments.of(q, k, _masking(options))
+    segments = Segments.of(q, k, rows_q, rows_k, _masking(options))
     total = 0
     for queries in blocks((segments.first_query, segments.N), segments.segment):
         keys = segments.keys_seen_by(queries)
         # The windows of neighbouring segments overlap; the keys they share are mixed once per segment.
-        mixed = (queries[1] - queries[0]) * (rows_q.numel() + _products(collapse, segments.P))
+        mixed = (queries[1] - queries[0]) * (rows_q.numel() + _products(collapse, segments))
         mixed += (keys[1] - keys[0]) * (rows_k.numel() + rows_v.numel())
-        total += 2 * B * D * mixed + _FORWARD * _product(q, forward_pairs(segments.tiling(queries, keys, B)))
+        pairs = forward_pairs(segments.tiling(queries, keys, B))
+        total += 2 * B * D * (mixed + _FORWARD * segments.num_mixed_heads * pairs)
     return total
 
 
@@ -72,16 +74,17 @@ def _banded_backward(
     virtual_out: Tensor, lse: Tensor, *options: Any, **_: Any,
 ) -> int:  # fmt: skip
     B, Nq, D = q.shape[0], q.shape[1], q.shape[3]
-    segments = Segments.of(q, k, _masking(options))
-    total = 2 * B * D * Nq * _products(collapse, segments.P)  # the gradient of R
+    segments = Segments.of(q, k, rows_q, rows_k, _masking(options))
+    total = 2 * B * D * Nq * _products(collapse, segments)  # the gradient of R
     for keys in blocks((0, segments.N), segments.segment):
         queries = segments.queries_that_see(keys)
         if queries[0] == queries[1]:
             continue
         # q, k and v are mixed again, and each mixing has two gradients. For R only the input's gradient is left.
-        mixed = (queries[1] - queries[0]) * (3 * rows_q.numel() + _products(collapse, segments.P))
+        mixed = (queries[1] - queries[0]) * (3 * rows_q.numel() + _products(collapse, segments))
         mixed += (keys[1] - keys[0]) * 3 * (rows_k.numel() + rows_v.numel())
-        total += 2 * B * D * mixed + _BACKWARD * _product(q, backward_pairs(segments.tiling(queries, keys, B)))
+        pairs = backward_pairs(segments.tiling(queries, keys, B))
+        total += 2 * B * D * (mixed + _BACKWARD * segments.num_mixed_heads * pairs)
     return total
 
 
@@ -89,20 +92,20 @@ def _masking(options: Sequence[Any]) -> Masking:
     return Masking.unpack(*options[:PACKED_LENGTH])
 
 
-def _products(collapse: Tensor, P: int) -> int:
+def _products(collapse: Tensor, segments: Segments) -> int:
     """Multiply-adds of R per token and feature in matrix products; a per-head R is applied elementwise, uncounted."""
-    return 0 if collapse.shape[1] == P else collapse.numel()
+    return 0 if is_per_head(collapse, segments.num_mixed_heads, segments.P_q) else collapse.numel()
 
 
 def forward_pairs(tiling: Tiling) -> int:
     """(virtual query, virtual key) pairs of one head in all tiles of the forward pass."""
     tiles = ((queries, tiling.keys_seen_by(queries)) for queries in blocks(tiling.queries, tiling.query_block))
-    return sum(_area(*tile) for tile in tiles) * tiling.P**2
+    return sum(_area(*tile) for tile in tiles) * tiling.P_q * tiling.P_k
 
 
 def backward_pairs(tiling: Tiling) -> int:
     tiles = ((keys, tiling.queries_that_see(keys)) for keys in blocks(tiling.keys, tiling.key_block))
-    return sum(_area(*tile) for tile in tiles) * tiling.P**2
+    return sum(_area(*tile) for tile in tiles) * tiling.P_q * tiling.P_k
 
 
 def _area(rows: tuple[int, int], columns: tuple[int, int]) -> int:

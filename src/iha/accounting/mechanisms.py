@@ -37,6 +37,8 @@ class AttentionShape:
 def layer_of(shape: AttentionShape, spec: LayerSpec) -> SelfAttention:
     """The layer itself, on the meta device: it uses no memory and makes the same checks as a real one."""
     own: dict[str, Any] = {"collapse": shape.collapse} if spec.is_interleaved else {}
+    if spec.num_mixed_heads is not None:
+        own["init"] = "random"  # one that any number of mixed heads has
     return spec.build(
         shape.embed_dim, shape.num_heads, num_kv_heads=shape.num_kv_heads, head_dim=shape.head_dim, bias=shape.bias,
         causal=shape.causal, device="meta", **own,

@@ -39,7 +39,7 @@ _PATTERN = GLOBAL_EVERY
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked. `window` or `match` sets the window of the local IHA layers; the default is N/(2P²)."""
+    """What is asked. `window` or `match` sets the window of the local IHA layers; the default is N/(2·P_q·P_k)."""
 
     shape: AttentionShape
     num_tokens: int  # N
@@ -49,6 +49,7 @@ class Question:
     match: str | None = None  # a convention: take the window that costs as much as global attention under it
     schedule: str | None = None  # the name of one schedule; the paper's five when None
     element_size: int = 2  # bytes per cached number
+    num_pseudo_keys: int | None = None  # P_k; P when None
 
     def __post_init__(self) -> None:
         if self.num_tokens < 1:
@@ -65,14 +66,19 @@ class Question:
             return self.window
         if self.match is not None:
             return self.solve(self.match).window
-        return flop_matched_window(self.num_tokens, self.num_pseudo_heads)
+        return flop_matched_window(self.num_tokens, **self.numbers)
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """How many pseudo-heads an IHA layer has, as keywords."""
+        return {"num_pseudo_heads": self.num_pseudo_heads, "num_pseudo_keys": self.num_pseudo_keys}
 
     def solve(
         self, convention: str, target: Fraction | int = 1, parts: tuple[str, ...] = ("attention",)
     ) -> MatchedWindow:
         # Solved for one repetition of the pattern: the paper states 3/5 for it. With target 1 depth does not matter.
         def schedule(window: int) -> Schedule:
-            return named_schedule("iha", _PATTERN, num_pseudo_heads=self.num_pseudo_heads, window=window)
+            return named_schedule("iha", _PATTERN, **self.numbers, window=window)
 
         return matched_window(
             self.shape, self.num_tokens, schedule, convention=convention, target=target, parts=parts
@@ -85,7 +91,8 @@ class LayerRow:
 
     mechanism: str
     window: int | None
-    num_pseudo_heads: int
+    num_pseudo_heads: int  # P_q
+    num_pseudo_keys: int  # P_k
     parameters: Parameters
     flops: Flops
     attention_to_global: float  # attention plus mixing, divided by the attention of a global multi-head layer
@@ -127,6 +134,7 @@ class DecodingRow:
     mechanism: str
     window: int | None
     num_pseudo_heads: int
+    num_pseudo_keys: int
     step: DecodingStep
     flops_per_byte: float
     seconds: dict[str, float]  # by GPU
@@ -168,11 +176,10 @@ def answer(question: Question) -> Answer:
 
 
 def _specs(question: Question, window: int) -> Iterator[LayerSpec]:
-    P = question.num_pseudo_heads
     yield LayerSpec()
     yield LayerSpec(window=LOCAL_WINDOW)
-    yield LayerSpec("iha", None, P)
-    yield LayerSpec("iha", window, P)
+    yield LayerSpec("iha", None, **question.numbers)
+    yield LayerSpec("iha", window, **question.numbers)
     for name in MECHANISMS:
         spec = LayerSpec(name)
         if name == LayerSpec().mechanism or spec.is_interleaved:
@@ -207,7 +214,7 @@ def _layer_row(question: Question, spec: LayerSpec, baseline: Flops) -> LayerRow
     shape, N, size = question.shape, question.num_tokens, question.element_size
     layer, flops = layer_of(shape, spec), layer_flops(shape, spec, N)
     return LayerRow(
-        spec.mechanism, spec.window, spec.num_pseudo_heads, layer_parameters(shape, spec), flops,
+        spec.mechanism, spec.window, *layer.visibility.per_token, layer_parameters(shape, spec), flops,
         (flops.attention + flops.mixing) / baseline.attention, kernel_flops(shape, spec, N),
         layer_cache_bytes(shape, spec, N, size), layer_cache_bytes(shape, spec, N, size, pseudo_heads=True),
         layer.flash_obstacle(), layer.unit_costs().patterns_per_head,
@@ -216,7 +223,7 @@ def _layer_row(question: Question, spec: LayerSpec, baseline: Flops) -> LayerRow
 
 def _schedule_rows(question: Question, window: int) -> Iterator[ScheduleRow]:
     for name in _schedules(question):
-        own = {"num_pseudo_heads": question.num_pseudo_heads, "window": window} if name == "iha" else {}
+        own = question.numbers | {"window": window} if name == "iha" else {}
         yield _schedule_row(question, name, named_schedule(name, question.num_layers, **own))
         if name == "iha" and question.num_layers % _PATTERN:  # the paper's 3/5 needs whole patterns
             yield _schedule_row(question, "iha, the pattern once", named_schedule(name, _PATTERN, **own))
@@ -227,7 +234,9 @@ def _schedule_row(question: Question, name: str, schedule: Schedule) -> Schedule
     kinds: dict[str, int] = {}
     for spec in schedule:
         reach = "global" if spec.window is None else f"window {spec.window}"
-        kind = f"{spec.mechanism}, {reach}" + (f", P = {spec.num_pseudo_heads}" if spec.is_interleaved else "")
+        kind = f"{spec.mechanism}, {reach}" + (
+            f", P = {pseudo_numbers(*spec.per_token)}" if spec.is_interleaved else ""
+        )
         kinds[kind] = kinds.get(kind, 0) + 1
     return ScheduleRow(
         name, kinds, schedule_parameters(shape, schedule), schedule_flops(shape, schedule, N),
@@ -255,9 +264,14 @@ def _match_rows(question: Question) -> Iterator[MatchRow]:
 
 
 def _decoding_rows(question: Question, window: int) -> Iterator[DecodingRow]:
-    P = question.num_pseudo_heads
-    for spec in (LayerSpec(), LayerSpec("iha", None, P), LayerSpec("iha", window, P)):
+    local, everywhere = (LayerSpec("iha", reach, **question.numbers) for reach in (window, None))
+    for spec in (LayerSpec(), everywhere, local):
         step = decoding_step(question.shape, spec, question.num_tokens, question.element_size)
         if step is not None:
             bounds = {name: GPUS[name].seconds(step.flops, step.traffic) for name in ROOFLINES}
-            yield DecodingRow(spec.mechanism, spec.window, spec.num_pseudo_heads, step, step.intensity, bounds)
+            yield DecodingRow(spec.mechanism, spec.window, *spec.per_token, step, step.intensity, bounds)
+
+
+def pseudo_numbers(P_q: int, P_k: int) -> str:
+    """P as the tables show it: one number, or P_q × P_k."""
+    return str(P_q) if P_q == P_k else f"{P_q} × {P_k}"

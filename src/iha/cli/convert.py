@@ -12,6 +12,7 @@ def convert(
     source: Annotated[str, typer.Argument(help="A checkpoint directory with safetensors, or a Hub repository.")],
     destination: Annotated[Path, typer.Argument(help="Where the converted checkpoint goes; must not exist.")],
     pseudo_heads: Annotated[int, typer.Option(help="P of the converted layers.")] = 2,
+    pseudo_keys: Annotated[int | None, typer.Option(help="P_k of the converted layers, if it differs from P.")] = None,
     layers: Annotated[
         str | None, typer.Option(help="Which layers, from 0: 0-3,7. By default what --schedule says.")
     ] = None,
@@ -38,7 +39,7 @@ def convert(
     from iha.records import Record, write_record
 
     options = {"layers": None if layers is None else parse_layers(layers), "schedule": schedule, "causal": causal,
-               "collapse": collapse, "seed": seed, "routed": routed}  # fmt: skip
+               "collapse": collapse, "seed": seed, "routed": routed, "num_pseudo_keys": pseudo_keys}  # fmt: skip
     with results_in(out):
         config = {"back": True} if back else {"pseudo_heads": pseudo_heads, **options}
         record = Record.new("convert", command=command_line(), config=config, seed=seed)

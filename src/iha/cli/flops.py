@@ -16,8 +16,12 @@ def flops(
     head_dim: Annotated[int | None, typer.Option(max=10**6, help="D; width / heads when not given.")] = None,
     tokens: Annotated[int, typer.Option(max=10**8, help="N.")] = 8192,
     pseudo_heads: Annotated[int, typer.Option(max=10**5, help="P of the IHA layers.")] = 2,
+    pseudo_keys: Annotated[
+        int | None,
+        typer.Option(max=10**5, help="P_k, if it differs from P; needs --causal token or none."),
+    ] = None,
     window: Annotated[
-        int | None, typer.Option(max=10**8, help="W of the local IHA layers; N/(2P²) when not given.")
+        int | None, typer.Option(max=10**8, help="W of the local IHA layers; N/(2·P·P_k) when not given.")
     ] = None,
     match: Annotated[
         str | None,
@@ -41,7 +45,7 @@ def flops(
     from iha.report.flops import markdown, tables
 
     shape = AttentionShape(width, heads, kv_heads, head_dim, None if causal == "none" else causal, collapse)  # type: ignore[arg-type]
-    question = Question(shape, tokens, pseudo_heads, layers, window, match, schedule, element_size)
+    question = Question(shape, tokens, pseudo_heads, layers, window, match, schedule, element_size, pseudo_keys)
     with results_in(out) as directory:
         found = record(question, command_line())
         write_record(directory / "flops.json", found)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from iha.cli.allocate import allocate
 from iha.cli.bench_attention import attention
 from iha.cli.bench_eval import evaluation as bench_evaluation
 from iha.cli.bench_gpu import gpu
@@ -44,7 +45,7 @@ app = typer.Typer(
 COMMANDS = (
     reproduce, report, verify, synth, collect,  # is the paper right?
     plan, prepare, train, export, inspect,  # train one
-    generate, convert, flops,  # use it
+    generate, convert, allocate, flops,  # use it
 )  # fmt: skip
 for command in COMMANDS:
     app.command(cls=Command)(command)

@@ -11,13 +11,17 @@ def synth(
     mechanisms: Annotated[
         str,
         typer.Option(
-            help="comma-separated: multihead, iha, simplicial, talking_heads, differential, knocking_heads, strassen"
+            help="comma-separated: multihead, iha, paired_heads, simplicial, talking_heads, differential, "
+            "knocking_heads, strassen"
         ),
     ] = "multihead,iha,simplicial",
     scale: Annotated[str, typer.Option(help="quick (minutes), small (hours) or paper (the full protocol)")] = "quick",
     heads: Annotated[str | None, typer.Option(help="H, comma-separated for a sweep")] = None,
     pseudo_heads: Annotated[
         str | None, typer.Option(help="P of IHA, comma-separated; as many as heads when not given")
+    ] = None,
+    pseudo_keys: Annotated[
+        str | None, typer.Option(help="P_k of IHA, one for each of --pseudo-heads; the same number when not given")
     ] = None,
     inits: Annotated[str, typer.Option(help="initialisations of alpha and R, comma-separated")] = "one_hot",
     positions: Annotated[str, typer.Option(help="1d, 1d_size, 2d, comma-separated")] = "1d",
@@ -62,8 +66,9 @@ def synth(
         weight_decays=decimals(weight_decays),
     )  # fmt: skip
     runs = grid(
-        task, words(mechanisms), chosen, pseudo_heads=integers(pseudo_heads) or (), inits=words(inits),
-        positions=words(positions), mixing_rates=decimals(mixing_rates) or (1.0,),
+        task, words(mechanisms), chosen, pseudo_heads=integers(pseudo_heads) or (),
+        pseudo_keys=integers(pseudo_keys) or (), inits=words(inits), positions=words(positions),
+        mixing_rates=decimals(mixing_rates) or (1.0,),
     )  # fmt: skip
     out = out or Path("results") / "synth" / f"{task}-{scale}"
     with bars() as progress:

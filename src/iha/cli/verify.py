@@ -14,7 +14,9 @@ from iha.cli.progress import bars
 def verify(
     only: Annotated[
         str | None,
-        typer.Option(help="One check: superset, strictness, polynomial, bound, cpm3, patterns, flops or tables."),
+        typer.Option(
+            help="One check: superset, strictness, polynomial, bound, cpm3, numbers, patterns, flops or tables."
+        ),
     ] = None,
     n_max: Annotated[int | None, typer.Option(help="Size of CPM-3 (default: several, 1 to 16).")] = None,
     k: Annotated[int | None, typer.Option(help="Powers in the filter bank (default: several, 1 to 16).")] = None,

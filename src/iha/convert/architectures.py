@@ -3,7 +3,6 @@
 Tensor names are the same on both sides, so only configurations need translation.
 """
 
-from dataclasses import asdict
 from typing import Any
 
 from iha.layers.schedule import LayerSpec, is_global
@@ -27,6 +26,7 @@ def to_iha(
     raw: dict[str, Any],  # the source's config.json
     *,
     num_pseudo_heads: int | list[int],
+    num_pseudo_keys: int | None = None,
     layers: list[int] | None = None,
     schedule: str = "all",
     causal: str = "token",
@@ -37,6 +37,7 @@ def to_iha(
     Args:
         raw: the contents of the source's config.json.
         num_pseudo_heads: P of the converted layers, one number or one per layer of the model.
+        num_pseudo_keys: P_k of the converted layers, if it differs from P; needs causal="token".
         layers: which layers become IHA; the others stay multi-head attention. None: those that `schedule` names.
         schedule: "all", or "4:1": of every five layers, four become IHA and one stays.
         causal, collapse: of the IHA layers. Windows are kept: another window would compute another function.
@@ -65,7 +66,7 @@ def to_iha(
             f"num_pseudo_heads must be at least 1, one number or one for each of {L} layers: {num_pseudo_heads}"
         )
     layer_schedule = [
-        asdict(LayerSpec("iha", window, pseudo_heads[index]) if index in chosen else LayerSpec(window=window))
+        LayerSpec("iha", window, pseudo_heads[index], num_pseudo_keys) if index in chosen else LayerSpec(window=window)
         for index, window in enumerate(_windows(source))
     ]
     bias = True if model_type == "qwen2" else bool(getattr(source, "attention_bias", False))
@@ -79,7 +80,8 @@ def to_iha(
         gated_mlp=bool(getattr(source, "gated_mlp", True)),
         attention="iha",
         num_pseudo_heads=num_pseudo_heads,
-        layer_schedule=layer_schedule,
+        num_pseudo_keys=num_pseudo_keys,
+        layer_schedule=[spec.as_data() for spec in layer_schedule],
         causal=causal,
         collapse=collapse,
         rope_positions="token",  # virtual positions rotate the copies of a key differently: not exact

@@ -58,11 +58,13 @@ Fold = dict[str, Tensor | None]  # projection name to the matrix over heads to f
 def _fold(config: IHAConfig, index: int, mixing: dict[str, Tensor]) -> Fold:
     """Matrices over heads, [head, source head]: q_proj and o_proj (H, H), k_proj and v_proj (G, G)."""
     alpha_q, alpha_k, alpha_v, R = (mixing[name].double() for name in _MIXING)
-    H, P = alpha_q.shape[0], alpha_q.shape[2]
+    (H, mixed, P), P_k = alpha_q.shape, alpha_k.shape[2]
+    if mixed != H:
+        raise ValueError(f"layer {index}: it mixes {H} heads into {mixed}; a plain architecture has its own heads only")
     # (H, H, P): [head, source head, pseudo-head]; a per-head R is the block-diagonal case.
     R = torch.diag_embed(R.t()).permute(1, 2, 0) if config.collapse == "per_head" else R.unflatten(1, (H, P))
     used = R.abs().amax(dim=(0, 1)) > 0  # (P,): which pseudo-heads contribute to the output
-    if P > 1:
+    if max(P, P_k) > 1:
         if config.rope_positions == "virtual":
             raise ValueError(
                 f"layer {index}: rope_positions='virtual' rotates its {P} pseudo-heads by different angles; "

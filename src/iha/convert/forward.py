@@ -27,6 +27,7 @@ def from_pretrained(
     source: str | os.PathLike,
     num_pseudo_heads: int | list[int] = 2,
     *,
+    num_pseudo_keys: int | None = None,
     layers: list[int] | None = None,
     schedule: Schedule = "all",
     causal: Causality = "token",
@@ -42,13 +43,13 @@ def from_pretrained(
 
     Args:
         source: a checkpoint directory with safetensors, or the name of a repository on the Hub.
-        num_pseudo_heads, layers, schedule, causal, collapse: see `iha.convert.architectures.to_iha`.
+        num_pseudo_heads, num_pseudo_keys, layers, schedule, causal, collapse: see `iha.convert.architectures.to_iha`.
         seed: of the perturbations.
         routed: all pseudo-queries of a head but the last are queries of other heads, and R has a zero for them. So they
             differ from the start, and training can take them in.
         dtype: of the model; None takes that of the checkpoint.
     """
-    checkpoint, config = _plan(source, num_pseudo_heads, layers, schedule, causal, collapse)
+    checkpoint, config = _plan(source, num_pseudo_heads, num_pseudo_keys, layers, schedule, causal, collapse)
     with torch.device("meta"):
         model = IHAForCausalLM(config)
     model = model.to_empty(device="cpu")
@@ -65,6 +66,7 @@ def convert(
     destination: str | os.PathLike,
     num_pseudo_heads: int | list[int] = 2,
     *,
+    num_pseudo_keys: int | None = None,
     layers: list[int] | None = None,
     schedule: Schedule = "all",
     causal: Causality = "token",
@@ -77,7 +79,7 @@ def convert(
 
     Everything is checked before anything is written, and the destination appears complete or not at all.
     """
-    checkpoint, config = _plan(source, num_pseudo_heads, layers, schedule, causal, collapse)
+    checkpoint, config = _plan(source, num_pseudo_heads, num_pseudo_keys, layers, schedule, causal, collapse)
     with complete_or_absent(destination, checkpoint.num_bytes) as directory:
         write_shards(directory, _converted(checkpoint, config, seed, routed), len(checkpoint.shards), progress)
         copy_companions(checkpoint, directory)
@@ -90,11 +92,12 @@ def convert(
 def _plan(source: str | os.PathLike, P: int | list[int], *options: Any) -> tuple[Checkpoint, IHAConfig]:
     checkpoint = open_checkpoint(source)
     check_depth(checkpoint)
-    layers, schedule, causal, collapse = options
+    P_k, layers, schedule, causal, collapse = options
     with interpreting(f"{checkpoint.directory / 'config.json'}"):
         config = to_iha(
-            checkpoint.config, num_pseudo_heads=P, layers=layers, schedule=schedule, causal=causal, collapse=collapse
-        )
+            checkpoint.config, num_pseudo_heads=P, num_pseudo_keys=P_k, layers=layers, schedule=schedule,
+            causal=causal, collapse=collapse,
+        )  # fmt: skip
         with torch.device("meta"):
             model = IHAForCausalLM(config)
     expected = {n: tuple(p.shape) for n, p in model.state_dict().items() if n.split(".")[-1] not in _MIXING}
@@ -129,8 +132,8 @@ def _mixing(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed * 1_000_003 + layer_idx)
         fresh = InterleavedHeadAttention(
-            H, H, spec.num_pseudo_heads, num_kv_heads=G, head_dim=1, init="warm_start",
-            causal=config.causal, collapse=config.collapse,  # type: ignore[arg-type]
+            H, H, spec.num_pseudo_heads, num_pseudo_keys=spec.num_pseudo_keys, num_kv_heads=G, head_dim=1,
+            init="warm_start", causal=config.causal, collapse=config.collapse,  # type: ignore[arg-type]
         )  # fmt: skip
         if routed:
             _route_queries(fresh)

@@ -42,9 +42,21 @@ def inspect_models(directories: dict[str, Path], texts: Sequence[str], max_token
     for name, (model, _) in loaded.items():
         if not isinstance(model, IHAForCausalLM):
             raise ValueError(f"{directories[name]} is a {model.config.model_type!r} model: run `iha convert` first")
+        require_common_index(model)
     models: dict[str, PreTrainedModel] = {name: model for name, (model, _) in loaded.items()}
     tokenizer = next(iter(loaded.values()))[1]
     return record.finished(look_inside(models, tokenizer, texts, max_tokens))
+
+
+def require_common_index(model: PreTrainedModel) -> None:
+    """ValueError if a layer has other numbers than the pictures can show: one P, and every head its own."""
+    for index, block in enumerate(model.model.layers):
+        layer = block.self_attn
+        if layer.num_pseudo_keys is not None or layer.num_mixed_heads != layer.num_heads:
+            raise ValueError(
+                f"layer {index} has num_pseudo_keys={layer.num_pseudo_keys} and "
+                f"num_mixed_heads={layer.num_mixed_heads}: only layers with one number P and their own heads are shown"
+            )
 
 
 def look_inside(

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from iha.evaluate.inside import require_common_index
 from iha.models.generation import load
 from iha.records import Progress, Record, silent
 
@@ -56,13 +57,14 @@ def measure(
     layers = {index: block.self_attn for index, block in enumerate(model.model.layers) if _has_pseudo_heads(block)}
     if not layers:
         raise ValueError("this model has no IHA layer with more than one pseudo-head: there is nothing to measure")
+    require_common_index(model)
     maps: dict[int, list[dict[str, Tensor]]] = {index: [] for index in layers}
     with progress.task("attention of pseudo-heads", total=len(text.tokens)) as bar:
         for row in text.rows():
             for index, (weights, x) in _seen(model, row, layers).items():
                 maps[index].append(_of_maps(layers[index], weights, x))
             bar.advance(1)
-    loss = _loss(model, text)
+    loss = held_out_loss(model, text)
     found = []
     removals = sum(2 * layer.num_heads * layer.num_pseudo_heads for layer in layers.values())
     with progress.task("removing pseudo-heads", total=removals) as bar:
@@ -87,13 +89,17 @@ def measure_export(name: str, directory: Path, text: str, length: int, sequences
     """`measure` for any checkpoint, on the first `sequences` pieces of `length` tokens of a text."""
     record = Record.new(KIND, command=command, config={"name": name, "length": length, "sequences": sequences})
     model, tokenizer = load(str(directory))
-    ids = torch.tensor(tokenizer(text, add_special_tokens=False)["input_ids"][: length * sequences])
+    return record.finished(measure(model, sequences_of(tokenizer, text, length, sequences)))
+
+
+def sequences_of(tokenizer: Any, text: str, length: int, sequences: int) -> Tokens:
+    """The first `sequences` pieces of `length` tokens of a text."""
+    ids = torch.tensor(tokenizer(text, add_special_tokens=False)["input_ids"][: length * max(0, sequences)])
     if len(ids) < length or length < 2 or sequences < 1:
         raise ValueError(
             f"the text has {len(ids)} tokens: too few for one sequence of {length}, which must be 2 or more"
         )
-    rows = ids[: len(ids) // length * length].view(-1, length)
-    return record.finished(measure(model, Tokens.of_text(rows)))
+    return Tokens.of_text(ids[: len(ids) // length * length].view(-1, length))
 
 
 def summary(layers: list[dict[str, Any]]) -> dict[str, Any]:
@@ -202,7 +208,9 @@ def _moved(now: Tensor, before: Tensor) -> float:
     return float((now - before.to(now)).norm() / before.norm())
 
 
-def _loss(model: PreTrainedModel, text: Tokens) -> float:
+@torch.no_grad()
+def held_out_loss(model: PreTrainedModel, text: Tokens) -> float:
+    """Mean cross-entropy per predicted token, in nats."""
     total = targets = 0.0
     for row in text.rows():
         documents = {} if row.documents is None else {"document_ids": row.documents}
@@ -220,7 +228,7 @@ def _removal(model: PreTrainedModel, layer: Any, text: Tokens, loss: float) -> d
 
     def without(part: Tensor) -> float:
         with _zeroed(part):
-            return _loss(model, text) - loss
+            return held_out_loss(model, text) - loss
 
     return {
         "query": [[without(R[:, h, p]) for p in range(P)] for h in range(H)],

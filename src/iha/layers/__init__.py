@@ -7,6 +7,7 @@ from iha.layers.interleaved import InterleavedHeadAttention
 from iha.layers.knocking_heads import KnockingHeadsAttention
 from iha.layers.multi_token import MultiTokenAttention
 from iha.layers.multihead import MultiHeadAttention
+from iha.layers.paired_heads import PairedHeadsAttention
 from iha.layers.schedule import LayerSpec, named_schedule
 from iha.layers.simplicial import SimplicialAttention
 from iha.layers.strassen import StrassenAttention
@@ -20,6 +21,7 @@ __all__ = [
     "LayerSpec",
     "MultiHeadAttention",
     "MultiTokenAttention",
+    "PairedHeadsAttention",
     "SelfAttention",
     "SimplicialAttention",
     "StrassenAttention",

@@ -27,6 +27,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
     """Drop-in self-attention: (B, N, embed_dim) to (B, N, embed_dim)."""
 
     num_pseudo_heads: int = 1  # P; only IHA has more
+    num_pseudo_keys: int | None = None  # P_k of IHA, where a token has another number of keys than of queries
     rotary_stride: int = 1  # RoPE positions per token
     backend: str = "auto"
     takes_dropout: bool = False
@@ -54,6 +55,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         _check(embed_dim, num_heads, num_kv_heads, head_dim, causal, window, rope_theta)
         self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, num_kv_heads  # E, H, G
+        self.num_mixed_heads, self.num_mixed_kv_heads = num_heads, num_kv_heads  # H', G': those that attend
         self.head_dim = embed_dim // num_heads if head_dim is None else head_dim  # D
         if rope_theta is not None and self.head_dim % 2:
             raise ValueError(f"RoPE rotates pairs of features: head_dim must be even, got {self.head_dim}")
@@ -78,7 +80,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
 
     @property
     def visibility(self) -> Visibility:
-        return Visibility(self.causal, self.window, self.num_pseudo_heads)
+        return Visibility(self.causal, self.window, self.num_pseudo_heads, self.num_pseudo_keys)
 
     def forward(
         self,
@@ -159,7 +161,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
         return self.attend(q, k, v, masking, call)
 
     def decoding_mask(self, cached: Cached, call: Call) -> Tensor | None:
-        """Mask of the newest token over the T cached tokens, (1 or B, H*P*P, T), 0 or -inf; None if it sees all.
+        """Mask of the newest token over the T cached tokens, (1 or B, H'*P_q*P_k, T), 0 or -inf; None if it sees all.
 
         Layers of a model that need the same mask share it.
         """
@@ -170,13 +172,13 @@ class SelfAttention(StatesItsCosts, nn.Module):
             return None
         # The compiler treats a number in a dictionary key as a constant: it would recompile for every token.
         memo = None if call.shared is None or torch.compiler.is_compiling() else call.shared.decoding_masks
-        key = (rule, cached.first, T, self.num_heads)
+        key = (rule, cached.first, T, self.num_mixed_heads)
         if memo is not None and key in memo:
             return memo[key]
         masking = Masking(rule, cached.key_padding_mask, cached.document_ids)
         # Device and dtype come from the cached keys: a projection's weight may be offloaded or quantised.
         visible = visible_to_newest(masking, cached.newest, cached.first, T, cached.k.device)
-        mask = additive_mask(visible, self.num_heads, cached.k.dtype)
+        mask = additive_mask(visible, self.num_mixed_heads, cached.k.dtype)
         if memo is not None:
             memo[key] = mask
         return mask

@@ -65,6 +65,8 @@ class StatesItsCosts:
     embed_dim: int  # E
     num_heads: int  # H
     num_kv_heads: int  # G
+    num_mixed_heads: int  # H', the heads that attend
+    num_mixed_kv_heads: int  # G'
     head_dim: int  # D
     causal: Causality
     has_bias: bool  # of the projections to q, k and v
@@ -95,7 +97,7 @@ class StatesItsCosts:
 
     def unit_costs(self) -> UnitCosts:
         """Multi-head attention: per head, a dot product of width D with the key and D multiply-adds of the value."""
-        return UnitCosts(attention_per_pair=4 * self.head_dim * self.num_heads, patterns_per_head=1)
+        return UnitCosts(attention_per_pair=4 * self.head_dim * self.num_mixed_heads, patterns_per_head=1)
 
     def flops(self, num_tokens: int, convention: str = "exact") -> Flops:
         """FLOPs over the pairs that the mask lets through, counted by this convention (`pairs.counted`)."""
@@ -117,14 +119,18 @@ class StatesItsCosts:
         """FLOPs that a flash kernel executes: whole tiles, at supported widths; None if no such kernel exists."""
         if self.flash_obstacle() is not None:
             return None
-        unit = self.unit_costs()
+        unit, rule = self.unit_costs(), self.visibility
         per_pair = unit.kernel_per_pair or unit.attention_per_pair
-        attention = per_pair * touched(self.visibility, num_tokens, tile)
+        if rule.queries_are_heads:
+            per_pair, rule = per_pair * rule.num_pseudo_heads, rule.of_heads()
+        attention = per_pair * touched(rule, num_tokens, tile)
         return Flops(self._projection_flops * num_tokens, unit.mixing_per_token * num_tokens, attention)
 
     def flash_obstacle(self) -> str | None:
         """Why no flash kernel computes this layer, or None."""
-        return self.kernel_obstacle or flash.shape_obstacle(self.visibility, self.kernel_width)
+        rule = self.visibility
+        rule = rule.of_heads() if rule.queries_are_heads else rule
+        return self.kernel_obstacle or flash.shape_obstacle(rule, self.kernel_width)
 
     def cache_bytes(self, num_tokens: int, element_size: int = 2, *, pseudo_heads: bool = False) -> int | None:
         """Size of the keys and values cached after N tokens; None if the layer cannot have a cache.
@@ -134,7 +140,10 @@ class StatesItsCosts:
         tokens, virtual_keys = kept(self.visibility, num_tokens)
         if self.causal is None or self.cache_obstacle is not None:
             return None
-        return 2 * (virtual_keys if pseudo_heads else tokens) * self._key_features * element_size
+        if pseudo_heads:
+            mixed_features = self._key_features // self.num_kv_heads * self.num_mixed_kv_heads
+            return 2 * virtual_keys * mixed_features * element_size
+        return 2 * tokens * self._key_features * element_size
 
     @property
     def _key_features(self) -> int:

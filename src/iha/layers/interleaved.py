@@ -10,10 +10,10 @@ from iha.layers.base import SelfAttention
 from iha.layers.cache import Cached
 from iha.layers.call import Call
 from iha.layers.costs import UnitCosts
-from iha.layers.initialisation import INITIALISATIONS, Initialisation
+from iha.layers.initialisation import INITIALISATIONS, Initialisation, check_mixed_heads, is_of_whole_collapse
 from iha.ops.backends.dispatch import BACKENDS, Backend
 from iha.ops.backends.formula import attend_with_weights
-from iha.ops.checks import ROPE_POSITIONS, RopePositions, check_dropout
+from iha.ops.checks import ROPE_POSITIONS, RopePositions, check_common_index, check_dropout
 from iha.ops.decoding import decode_interleaved
 from iha.ops.inputs import as_autocast, zero_padding
 from iha.ops.interleaved import interleaved_head_attention
@@ -33,6 +33,10 @@ class InterleavedHeadAttention(SelfAttention):
 
     Args:
         embed_dim, num_heads, num_pseudo_heads: width E, heads H and pseudo-heads per head P.
+        num_pseudo_keys: P_k pseudo-keys and pseudo-values per head, if their number differs from that of the
+            pseudo-queries, P_q = num_pseudo_heads. Then causal must be "token" or None, and RoPE at token positions.
+        num_mixed_heads: H', if the H projected heads are mixed into another number of heads. The G k/v heads are mixed
+            in the same proportion. Needs collapse="full" and init "random" or "paired_heads".
         num_kv_heads: G < H KV heads (grouped-query attention); H when None.
         head_dim: D; embed_dim // num_heads when None.
         bias: whether the four projections have a bias; out_bias: the same for the output projection, if it differs.
@@ -54,6 +58,8 @@ class InterleavedHeadAttention(SelfAttention):
         num_heads: int,
         num_pseudo_heads: int,
         *,
+        num_pseudo_keys: int | None = None,
+        num_mixed_heads: int | None = None,
         num_kv_heads: int | None = None,
         head_dim: int | None = None,
         bias: bool = False,
@@ -77,34 +83,48 @@ class InterleavedHeadAttention(SelfAttention):
         )  # fmt: skip
         check_dropout(dropout)
         self.dropout = dropout
-        if num_pseudo_heads < 1:
-            raise ValueError(f"num_pseudo_heads must be at least 1, got {num_pseudo_heads}")
+        P_k = num_pseudo_heads if num_pseudo_keys is None else num_pseudo_keys
+        for name, number in (("num_pseudo_heads", num_pseudo_heads), ("num_pseudo_keys", P_k)):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
         _check_choice("rope_positions", rope_positions, ROPE_POSITIONS)
         _check_choice("collapse", collapse, COLLAPSES)
         _check_choice("init", init, tuple(INITIALISATIONS))
         _check_choice("backend", backend, BACKENDS)
+        check_common_index("causal", causal, (num_pseudo_heads, P_k))
+        if rope_theta is not None:
+            check_common_index("rope_positions", rope_positions, (num_pseudo_heads, P_k))
         if init == "warm_start" and num_pseudo_heads > 1 and rope_theta is not None and rope_positions == "virtual":
             raise ValueError(
                 f"init='warm_start' cannot be exact with rope_positions='virtual' and {num_pseudo_heads} pseudo-heads: "
                 "the copies of a key would be rotated by different angles; use rope_positions='token'"
             )
         self.num_pseudo_heads = num_pseudo_heads  # P
-        self.rotary_stride = num_pseudo_heads if rope_positions == "virtual" else 1
+        self.num_pseudo_keys = None if P_k == num_pseudo_heads else P_k
+        self.rotary_stride = num_pseudo_heads if rope_positions == "virtual" and self.num_pseudo_keys is None else 1
         self.rope_positions, self.collapse_kind, self.init, self.backend = rope_positions, collapse, init, backend
+        if num_mixed_heads is not None:
+            self.num_mixed_heads = num_mixed_heads
+            self.num_mixed_kv_heads = num_mixed_heads * self.num_kv_heads // num_heads
         H, G, P = self.num_heads, self.num_kv_heads, num_pseudo_heads
+        mixed, mixed_kv = self.num_mixed_heads, self.num_mixed_kv_heads
+        check_mixed_heads((H, mixed), (G, mixed_kv), (P, P_k), collapse, init)
 
         def parameter(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
 
-        self.alpha_q = parameter(H, H, P)
-        self.alpha_k, self.alpha_v = parameter(G, G, P), parameter(G, G, P)
-        self.collapse = parameter(H, P if collapse == "per_head" else H * P)
+        self.alpha_q = parameter(H, mixed, P)
+        self.alpha_k, self.alpha_v = parameter(G, mixed_kv, P_k), parameter(G, mixed_kv, P_k)
+        self.collapse = parameter(H, P if collapse == "per_head" else mixed * P)
         self.reset_mixing()
 
     @torch.no_grad()
     def reset_mixing(self) -> None:
         """Reinitialise alpha and R by `init`; the projections stay."""
         H, P = self.num_heads, self.num_pseudo_heads
+        if is_of_whole_collapse(self.init, H, self.num_mixed_heads):
+            INITIALISATIONS[self.init](*self.mixing, self.causal)
+            return
         per_head = torch.empty(H, P, device=self.collapse.device, dtype=self.collapse.dtype)
         INITIALISATIONS[self.init](self.alpha_q, self.alpha_k, self.alpha_v, per_head, self.causal)
         if self.collapse_kind == "full":
@@ -122,7 +142,7 @@ class InterleavedHeadAttention(SelfAttention):
     def attend_with_weights(
         self, q: Tensor, k: Tensor, v: Tensor, masking: Masking, call: Call
     ) -> tuple[Tensor, Tensor]:
-        """The weights are between virtual tokens, (B, H, Nq*P, N*P)."""
+        """The weights are between virtual tokens, (B, H', Nq*P_q, N*P_k)."""
         q, k, v = zero_padding(masking.key_padding_mask, q, k, v)
         rotary = call.pseudo_rotary
         q, k, v = mix(q, self.alpha_q, rotary), mix(k, self.alpha_k, rotary), mix(v, self.alpha_v)
@@ -140,17 +160,27 @@ class InterleavedHeadAttention(SelfAttention):
         return self.alpha_q, self.alpha_k, self.alpha_v, self.collapse
 
     def num_mixing_parameters(self) -> int:
-        """By formula: H²P + 2G²P for alpha, plus HP (per head) or H²P (full) for R; 4H²P if G = H and R is full."""
-        H, G, P = self.num_heads, self.num_kv_heads, self.num_pseudo_heads
-        return H * H * P + 2 * G * G * P + (H * P if self.collapse_kind == "per_head" else H * H * P)
+        """By formula: HH'P_q + 2GG'P_k for alpha, plus HP_q (per head) or HH'P_q (full) for R.
+
+        In the paper H' = H and G' = G; with G = H and a full R these are 4H²P.
+        """
+        H, G, (P_q, P_k) = self.num_heads, self.num_kv_heads, self.visibility.per_token
+        mixed, mixed_kv = self.num_mixed_heads, self.num_mixed_kv_heads
+        R = H * P_q if self.collapse_kind == "per_head" else H * mixed * P_q
+        return H * mixed * P_q + 2 * G * mixed_kv * P_k + R
 
     def unit_costs(self) -> UnitCosts:
-        """P virtual queries per head see P virtual keys per token. Mixing: D multiply-adds per weight and token."""
-        mixing = 2 * self.head_dim * self.num_mixing_parameters()
-        return replace(super().unit_costs(), patterns_per_head=self.num_pseudo_heads**2, mixing_per_token=mixing)
+        """P_q virtual queries per head see P_k virtual keys per token. Mixing: D multiply-adds per weight and token."""
+        mixing, (P_q, P_k) = 2 * self.head_dim * self.num_mixing_parameters(), self.visibility.per_token
+        return replace(super().unit_costs(), patterns_per_head=P_q * P_k, mixing_per_token=mixing)
 
     def extra_repr(self) -> str:
-        mixing = f"num_pseudo_heads={self.num_pseudo_heads}, rope_positions={self.rope_positions!r}"
+        numbers = f"num_pseudo_heads={self.num_pseudo_heads}"
+        if self.num_pseudo_keys is not None:
+            numbers += f", num_pseudo_keys={self.num_pseudo_keys}"
+        if self.num_mixed_heads != self.num_heads:
+            numbers += f", num_mixed_heads={self.num_mixed_heads}"
+        mixing = f"{numbers}, rope_positions={self.rope_positions!r}"
         return f"{super().extra_repr()}, {mixing}, collapse={self.collapse_kind!r}, init={self.init!r}"
 
 

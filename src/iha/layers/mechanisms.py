@@ -8,6 +8,7 @@ from iha.layers.interleaved import InterleavedHeadAttention
 from iha.layers.knocking_heads import KnockingHeadsAttention
 from iha.layers.multi_token import MultiTokenAttention
 from iha.layers.multihead import MultiHeadAttention
+from iha.layers.paired_heads import PairedHeadsAttention
 from iha.layers.simplicial import SimplicialAttention
 from iha.layers.strassen import StrassenAttention
 from iha.layers.talking_heads import TalkingHeadsAttention
@@ -45,6 +46,7 @@ MECHANISMS: dict[str, Mechanism] = {
     for mechanism in (
         Mechanism("iha", InterleavedHeadAttention, "IHA"),
         Mechanism("multihead", MultiHeadAttention, "MHA"),
+        Mechanism("paired_heads", PairedHeadsAttention, "Paired heads"),
         Mechanism("talking_heads", TalkingHeadsAttention, "Talking heads"),
         Mechanism("differential", DifferentialAttention, "Differential"),
         Mechanism("simplicial", SimplicialAttention, "2-simplicial"),

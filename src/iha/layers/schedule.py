@@ -6,7 +6,7 @@ of N/(2P²). The pattern repeats up to the model's depth. If 5 does not divide t
 (the last of the paper's 26 layers is local).
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -19,6 +19,9 @@ LOCAL_WINDOW = 512  # window of the Global+Local baseline, in tokens
 GLOBAL_EVERY = 5  # every fifth layer is global: four local layers to one
 
 
+_OPTIONAL = ("num_pseudo_keys", "num_mixed_heads")  # fields of `LayerSpec` that the paper's layers do not have
+
+
 @dataclass(frozen=True)
 class LayerSpec:
     """One layer's attention."""
@@ -26,23 +29,39 @@ class LayerSpec:
     mechanism: str = "multihead"
     window: int | None = None  # in tokens, including the query's own; None is global
     num_pseudo_heads: int = 1  # P, of IHA only
+    num_pseudo_keys: int | None = None  # P_k, of IHA only; P when None
+    num_mixed_heads: int | None = None  # H', of IHA only; as many as heads when None
 
     def __post_init__(self) -> None:
         mechanism = find_mechanism(self.mechanism)
         object.__setattr__(self, "mechanism", mechanism.name)  # replace an older name by the current one
-        for name, value in (("window", self.window), ("num_pseudo_heads", self.num_pseudo_heads)):
-            if not (value is None and name == "window") and (type(value) is not int or value < 1):
+        for name in ("window", "num_pseudo_heads", *_OPTIONAL):
+            value = getattr(self, name)
+            if not (value is None and name != "num_pseudo_heads") and (type(value) is not int or value < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if self.num_pseudo_heads > 1 and not mechanism.has_pseudo_heads:
-            raise ValueError(f"num_pseudo_heads={self.num_pseudo_heads} cannot be with mechanism={self.mechanism!r}")
+        for name, absent in (("num_pseudo_heads", 1), *((name, None) for name in _OPTIONAL)):
+            if (value := getattr(self, name)) != absent and not mechanism.has_pseudo_heads:
+                raise ValueError(f"{name}={value} cannot be with mechanism={self.mechanism!r}")
 
     @property
     def is_interleaved(self) -> bool:
         """Whether the layer has mixing weights alpha and R."""
         return find_mechanism(self.mechanism).has_pseudo_heads
 
+    @property
+    def per_token(self) -> tuple[int, int]:
+        """P_q and P_k."""
+        P = self.num_pseudo_heads
+        return P, P if self.num_pseudo_keys is None else self.num_pseudo_keys
+
     def visibility(self, causal: Causality) -> Visibility:
-        return Visibility(causal, self.window, self.num_pseudo_heads)
+        layer = find_mechanism(self.mechanism).layer
+        P = self.num_pseudo_heads if self.is_interleaved else layer.num_pseudo_heads
+        return Visibility(causal, self.window, P, self.num_pseudo_keys)
+
+    def as_data(self) -> dict[str, Any]:
+        """The fields for config.json; those of the paper's layers always, the others where they are set."""
+        return {name: value for name, value in asdict(self).items() if name not in _OPTIONAL or value is not None}
 
     def build(
         self,
@@ -62,7 +81,7 @@ class LayerSpec:
         """The layer at this depth of its model (from 0). `own` holds arguments that only this mechanism has."""
         mechanism = find_mechanism(self.mechanism)
         if mechanism.has_pseudo_heads:
-            own["num_pseudo_heads"] = self.num_pseudo_heads
+            own |= {name: getattr(self, name) for name in ("num_pseudo_heads", *_OPTIONAL)}
         if mechanism.knows_depth:
             own.setdefault("depth", depth)
         return mechanism.layer(
@@ -95,13 +114,16 @@ def with_global_layers(local: Schedule, global_every: int | None = GLOBAL_EVERY)
     return tuple(LayerSpec() if is_global(index, global_every) else spec for index, spec in enumerate(local))
 
 
-def flop_matched_window(num_tokens: int, num_pseudo_heads: int) -> int:
-    """The paper's W = N/(2P²), rounded down. (docs/mechanisms.md on what it matches.)"""
-    if num_pseudo_heads < 1:
-        raise ValueError(f"num_pseudo_heads must be at least 1, got {num_pseudo_heads}")
-    window = num_tokens // (2 * num_pseudo_heads**2)
+def flop_matched_window(num_tokens: int, num_pseudo_heads: int, num_pseudo_keys: int | None = None) -> int:
+    """The paper's W = N/(2P²), rounded down; N/(2·P_q·P_k). (docs/mechanisms.md on what it matches.)"""
+    P_k = num_pseudo_heads if num_pseudo_keys is None else num_pseudo_keys
+    for name, number in (("num_pseudo_heads", num_pseudo_heads), ("num_pseudo_keys", P_k)):
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number}")
+    window = num_tokens // (2 * num_pseudo_heads * P_k)
     if window < 1:
-        raise ValueError(f"N/(2P²) leaves no window: {num_tokens} tokens, {num_pseudo_heads} pseudo-heads")
+        numbers = f"{num_pseudo_heads} pseudo-heads" + ("" if P_k == num_pseudo_heads else f", {P_k} pseudo-keys")
+        raise ValueError(f"N/(2P²) leaves no window: {num_tokens} tokens, {numbers}")
     return window
 
 
@@ -111,6 +133,7 @@ def named_schedule(
     *,
     num_tokens: int | None = None,  # N; needed by "iha" without a window
     num_pseudo_heads: int = 1,  # P; used by "iha" only
+    num_pseudo_keys: int | None = None,  # P_k; used by "iha" only
     window: int | None = None,  # of the local layers; None takes the paper's
 ) -> Schedule:
     """A schedule by name: the paper's "global", "global_local" or "iha", or a mechanism, used in every layer."""
@@ -120,8 +143,8 @@ def named_schedule(
         if window is None:
             if num_tokens is None:
                 raise ValueError("schedule 'iha' needs num_tokens, for W = N/(2P²), or a window")
-            window = flop_matched_window(num_tokens, num_pseudo_heads)
-        return with_global_layers(repeated((LayerSpec("iha", window, num_pseudo_heads),), depth))
+            window = flop_matched_window(num_tokens, num_pseudo_heads, num_pseudo_keys)
+        return with_global_layers(repeated((LayerSpec("iha", window, num_pseudo_heads, num_pseudo_keys),), depth))
     if name == "global":
         return repeated((LayerSpec(window=window),), depth)
     try:

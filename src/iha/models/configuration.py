@@ -1,6 +1,5 @@
 """The configuration of the language model: the fields of `LlamaConfig`, plus what interleaved head attention adds."""
 
-from dataclasses import asdict
 from functools import wraps
 from typing import Any
 
@@ -8,13 +7,21 @@ from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 
+from iha.layers.initialisation import check_mixed_heads
 from iha.layers.mechanisms import find_mechanism
 from iha.layers.schedule import LOCAL_WINDOW, LayerSpec, Schedule, flop_matched_window, repeated, with_global_layers
 from iha.models.field_checks import check_dtype, check_fields, check_rope
-from iha.ops.checks import check_dropout
+from iha.ops.checks import check_common_index, check_dropout
 from iha.ops.visibility import Visibility
 
-LAYER_MECHANISMS = ("iha", "multihead", "talking_heads", "differential")  # those that the model is tested with
+LAYER_MECHANISMS = (
+    "iha",
+    "multihead",
+    "paired_heads",
+    "talking_heads",
+    "differential",
+)  # those that the model is tested with
+_LAYER_FIELDS = {"mechanism", "window", "num_pseudo_heads"}
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")  # those whose angles are linear in the position
 
 
@@ -26,14 +33,20 @@ class IHAConfig(PreTrainedConfig):
 
     Args:
         attention: "iha" (local IHA layers and global multi-head layers, 4:1), "global" (multi-head attention),
-            "global_local" (sliding-window and global multi-head layers, 4:1), "talking_heads" or "differential".
+            "global_local" (sliding-window and global multi-head layers, 4:1), "paired_heads", "talking_heads" or
+            "differential".
         num_pseudo_heads: P of the IHA layers, one number or one per layer (1 for a layer that is not IHA).
-        window: of the local layers, in tokens, including the query's own. None: max_position_embeddings / (2 P²) for
-            IHA, as in the paper, and 512 for "global_local". 0: no layer is local.
+        num_pseudo_keys: P_k of the IHA layers, if their keys have another number of pseudo-heads than their queries.
+            Needs causal="token" and rope_positions="token".
+        num_mixed_heads: H' of the IHA layers, if they mix the heads into another number. Needs collapse="full" and
+            mixing_init "random" or "paired_heads".
+        window: of the local layers, in tokens, including the query's own. None: max_position_embeddings / (2 P²), or
+            / (2 P_q P_k), for IHA, as in the paper, and 512 for "global_local". 0: no layer is local.
         global_every: every `global_every`-th layer is global multi-head attention; None: none is.
-        layer_schedule: each layer explicitly, instead of the four fields above, as dictionaries
-            {"mechanism": "iha" | "multihead" | "talking_heads" | "differential", "window": int | None,
-            "num_pseudo_heads": int}. Filled in from those four fields if None.
+        layer_schedule: each layer explicitly, instead of the six fields above, as dictionaries
+            {"mechanism": "iha" | "multihead" | "paired_heads" | "talking_heads" | "differential",
+            "window": int | None, "num_pseudo_heads": int}; "num_pseudo_keys" and "num_mixed_heads" where they are set.
+            Filled in from those fields if None.
         causal: "virtual" (Algorithm 1) or "token", of the IHA layers.
         rope_positions: "virtual" (Algorithm 1) or "token", of the IHA layers.
         collapse: "per_head" (Algorithm 1) or "full" (Definition 3).
@@ -81,6 +94,8 @@ class IHAConfig(PreTrainedConfig):
 
     attention: str = "iha"
     num_pseudo_heads: int | list[int] = 2
+    num_pseudo_keys: int | None = None
+    num_mixed_heads: int | None = None
     window: int | None = None
     global_every: int | None = 5
     layer_schedule: list[dict[str, Any]] | None = None
@@ -106,9 +121,9 @@ class IHAConfig(PreTrainedConfig):
         if self.head_dim is None:
             self.head_dim = self.hidden_size // self.num_attention_heads
         if self.layer_schedule is None:
-            self.layer_schedule = [asdict(spec) for spec in self._schedule()]
+            self.layer_schedule = [spec.as_data() for spec in self._schedule()]
         # As plain data for config.json, with current mechanism names.
-        self.layer_schedule = [asdict(spec) for spec in self._checked(self.layer_schedule)]
+        self.layer_schedule = [spec.as_data() for spec in self._checked(self.layer_schedule)]
         reaches = [self._visibility(spec).reach_back for spec in self.layers]
         self.layer_types = ["full_attention" if reach is None else "sliding_attention" for reach in reaches]
         # One number for all local layers: a cache may keep more tokens than a layer can see. At least 2: with a window
@@ -137,8 +152,8 @@ class IHAConfig(PreTrainedConfig):
         if self.attention == "global":
             return repeated((LayerSpec(),), L)
         if self.attention in ("iha", "global_local"):
-            with_alpha = self.attention == "iha"
-            local = (LayerSpec("iha", self._window(P), P) if with_alpha else LayerSpec(window=self._window(P))
+            with_alpha, own = self.attention == "iha", (self.num_pseudo_keys, self.num_mixed_heads)
+            local = (LayerSpec("iha", self._window(P), P, *own) if with_alpha else LayerSpec(window=self._window(P))
                      for P in pseudo_heads)  # fmt: skip
             return with_global_layers(tuple(local), self.global_every)
         return repeated((LayerSpec(self.attention),), L)
@@ -150,7 +165,7 @@ class IHAConfig(PreTrainedConfig):
             return self.window
         if self.attention == "global_local":
             return LOCAL_WINDOW
-        return flop_matched_window(self.max_position_embeddings, P)
+        return flop_matched_window(self.max_position_embeddings, P, self.num_pseudo_keys)
 
     def _checked(self, schedule: list[dict[str, Any]]) -> Schedule:
         if len(schedule) != self.num_hidden_layers:
@@ -159,7 +174,7 @@ class IHAConfig(PreTrainedConfig):
             )
         specs = []
         for index, layer in enumerate(schedule):
-            if not isinstance(layer, dict) or set(layer) != {"mechanism", "window", "num_pseudo_heads"}:
+            if not isinstance(layer, dict) or set(layer) - {"num_pseudo_keys", "num_mixed_heads"} != _LAYER_FIELDS:
                 raise ValueError(
                     f"layer {index} of layer_schedule must be {{'mechanism': one of {LAYER_MECHANISMS}, "
                     f"'window': int or None, 'num_pseudo_heads': int}}, got {layer}"
@@ -183,6 +198,9 @@ class IHAConfig(PreTrainedConfig):
                 f"mixing_init='warm_start' cannot be exact with rope_positions='virtual' and {P} pseudo-heads: "
                 "the copies of a key would be rotated by different angles; use rope_positions='token'"
             )
+        for spec in self.layers:
+            if spec.is_interleaved:
+                self._check_mixing(spec)
         if self.num_attention_heads % (self.num_key_value_heads or 1):
             heads = f"{self.num_key_value_heads}, {self.num_attention_heads}"
             raise ValueError(f"num_key_value_heads must divide num_attention_heads: {heads}")
@@ -195,6 +213,13 @@ class IHAConfig(PreTrainedConfig):
         if self.attention_dropout and without:
             raise ValueError(f"attention_dropout is {self.attention_dropout}, but {without[0]} layers have no dropout")
         check_rope(self.rope_parameters or {}, ROPE_TYPES)
+
+    def _check_mixing(self, spec: LayerSpec) -> None:
+        for name in ("causal", "rope_positions"):
+            check_common_index(name, getattr(self, name), spec.per_token)
+        H, G = self.num_attention_heads, self.num_key_value_heads or 1
+        mixed = H if spec.num_mixed_heads is None else spec.num_mixed_heads
+        check_mixed_heads((H, mixed), (G, mixed * G // H), spec.per_token, self.collapse, self.mixing_init)
 
 
 _strict_init = IHAConfig.__init__

@@ -10,7 +10,7 @@ from iha.layers.initialisation import INITIALISATIONS
 from iha.layers.interleaved import COLLAPSES
 from iha.ops.checks import CAUSALITIES, ROPE_POSITIONS
 
-ATTENTIONS = ("iha", "global", "global_local", "talking_heads", "differential")
+ATTENTIONS = ("iha", "global", "global_local", "paired_heads", "talking_heads", "differential")
 CHOICES: dict[str, tuple[Any, ...]] = {
     "attention": ATTENTIONS,
     "causal": CAUSALITIES[:2],
@@ -31,6 +31,8 @@ SIZES = {
     "max_position_embeddings": 1 << 40,
     "global_every": 1 << 31,
     "num_pseudo_heads": 1 << 10,
+    "num_pseudo_keys": 1 << 10,
+    "num_mixed_heads": 1 << 16,
 }
 
 

@@ -28,7 +28,7 @@ def lora_config(
     """A `LoraConfig` for these projections and for alpha and R of every IHA layer; `options` go to PEFT."""
     from peft import LoraConfig
 
-    P = max((spec.num_pseudo_heads for spec in config.layers if spec.is_interleaved), default=0)
+    P = max((max(spec.per_token) for spec in config.layers if spec.is_interleaved), default=0)
     if P == 0:
         raise ValueError("no layer of this model has alpha and R to train: its layer_schedule has no 'iha'")
     if r < P:

@@ -41,17 +41,32 @@ def check_tensors(
         )
     if H % G:
         raise ValueError(f"the number of k/v heads must divide the number of heads: {G} k/v heads, {H} heads")
-    P = alpha_q.shape[-1] if alpha_q.dim() == 3 else 0
-    for name, heads in (("alpha_q", H), ("alpha_k", G), ("alpha_v", G)):
-        if named[name].shape != (heads, heads, P) or P < 1:
-            shape = tuple(named[name].shape)
+    _check_mixing(H, G, alpha_q, alpha_k, alpha_v, collapse)
+
+
+def _check_mixing(H: int, G: int, alpha_q: Tensor, alpha_k: Tensor, alpha_v: Tensor, collapse: Tensor) -> None:
+    """Shapes of alpha and R for H heads and G k/v heads, which may be mixed into other numbers of heads."""
+    for name, alpha, heads in (("alpha_q", alpha_q, H), ("alpha_k", alpha_k, G), ("alpha_v", alpha_v, G)):
+        if alpha.dim() != 3 or alpha.shape[0] != heads or min(alpha.shape) < 1:
             raise ValueError(
-                f"{name} must be (heads, heads, P) = ({heads}, {heads}, P >= 1), P as in alpha_q; got {shape}"
+                f"{name} must be (heads, mixed heads, pseudo-heads) = ({heads}, >= 1, >= 1), got {tuple(alpha.shape)}"
             )
-    if collapse.shape not in ((H, P), (H, H * P)):
+    if alpha_k.shape != alpha_v.shape:
         raise ValueError(
-            f"collapse must be (H, P) = ({H}, {P}) or (H, H*P) = ({H}, {H * P}), got {tuple(collapse.shape)}"
+            f"alpha_k and alpha_v must have one shape: alpha_k {tuple(alpha_k.shape)}, alpha_v {tuple(alpha_v.shape)}"
         )
+    (_, mixed, P), mixed_kv = alpha_q.shape, alpha_k.shape[1]
+    if mixed % mixed_kv:
+        raise ValueError(
+            f"the number of mixed k/v heads must divide that of mixed heads: {mixed_kv} k/v heads in alpha_k, "
+            f"{mixed} heads in alpha_q"
+        )
+    if collapse.shape == (H, mixed * P) or (collapse.shape == (H, P) and mixed == H):
+        return
+    per_head = f"(H, P) = ({H}, {P}) or " if mixed == H else ""
+    raise ValueError(
+        f"collapse must be {per_head}(H, mixed heads * P) = ({H}, {mixed * P}), got {tuple(collapse.shape)}"
+    )
 
 
 def check_options(
@@ -60,9 +75,12 @@ def check_options(
     scale: float | None,
     backend: str,
     head_dim: int,
+    per_token: tuple[int, int] = (1, 1),  # P_q and P_k
 ) -> None:
     if rope_positions not in ROPE_POSITIONS:
         raise ValueError(f"rope_positions must be one of {ROPE_POSITIONS}, got {rope_positions!r}")
+    if rope_theta is not None:
+        check_common_index("rope_positions", rope_positions, per_token)
     if rope_theta is not None and not 0 < rope_theta < math.inf:
         raise ValueError(f"rope_theta must be positive and finite, got {rope_theta!r}")
     if rope_theta is not None and head_dim % 2:
@@ -71,6 +89,16 @@ def check_options(
         raise ValueError(f"scale must be finite, got {scale!r}")
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
+
+
+def check_common_index(name: str, value: str | None, per_token: tuple[int, int]) -> None:
+    """Virtual causality and virtual positions number queries and keys alike, so a token must have as many of both."""
+    P_q, P_k = per_token
+    if value == "virtual" and P_q != P_k:
+        raise ValueError(
+            f"{name}='virtual' needs as many pseudo-queries as pseudo-keys, got {P_q} and {P_k}: there is no common "
+            f"virtual index; use {name}='token'"
+        )
 
 
 def check_dropout(dropout_p: float) -> None:
@@ -82,6 +110,7 @@ def check_masking(masking: Masking, k: Tensor) -> None:
     causal, window = masking.visibility.causal, masking.visibility.window
     if causal not in CAUSALITIES:
         raise ValueError(f"causal must be one of {CAUSALITIES}, got {causal!r}")
+    check_common_index("causal", causal, masking.visibility.per_token)
     if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
         raise ValueError(f"window must be a number of tokens >= 1 or None, got {window!r}")
     shape, key_padding_mask, document_ids = tuple(k.shape[:2]), masking.key_padding_mask, masking.document_ids

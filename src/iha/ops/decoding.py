@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from iha.ops.masking import Masking
+from iha.ops.mixing import is_per_head
 from iha.ops.precision import wide
 from iha.ops.rotary import rotate_by_full
 
@@ -18,36 +19,37 @@ def decode_interleaved(
     q: Tensor,  # (B, 1, H, D), the new token, rotated to its token's position
     k: Tensor,  # (B, G, T, D), un-mixed and rotated, including the new token
     v: Tensor,  # (B, G, T, D), un-mixed
-    alpha_q: Tensor,  # (H, H, P), indexed [source head, head, pseudo-head]
-    alpha_k: Tensor,  # (G, G, P)
-    alpha_v: Tensor,  # (G, G, P)
-    collapse: Tensor,  # (H, P) or (H, H*P)
+    alpha_q: Tensor,  # (H, H', P_q), indexed [source head, head, pseudo-head]
+    alpha_k: Tensor,  # (G, G', P_k)
+    alpha_v: Tensor,  # (G, G', P_k)
+    collapse: Tensor,  # (H, P_q) or (H, H'*P_q)
     *,
-    bias: Tensor | None = None,  # (1 or B, H*P*P, T), from `additive_mask`; everything is visible when None
-    rotary: tuple[Tensor, Tensor] | None = None,  # full cos and sin, (P, P, 1, D) each: rotation by p - p' at [p, p']
+    bias: Tensor | None = None,  # (1 or B, H'*P_q*P_k, T), from `additive_mask`; all is visible when None
+    # Full cos and sin, (P, P, 1, D) each: rotation by p - p' at [p, p']. Only where P_q = P_k.
+    rotary: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:  # (B, 1, H, D)
     B, G, T, D = k.shape
-    H, P = q.shape[2], alpha_q.shape[2]
-    pseudo = alpha_q.flatten(1).mT.expand(B, -1, -1) @ q.squeeze(1).mul(D**-0.5)  # (B, H*P, D)
-    q = pseudo.view(B, H, P, 1, D)
+    (_, H, P_q), (_, mixed, P_k) = alpha_q.shape, alpha_k.shape  # from here on H is the number of mixed heads
+    pseudo = alpha_q.flatten(1).mT.expand(B, -1, -1) @ q.squeeze(1).mul(D**-0.5)  # (B, H*P_q, D)
+    q = pseudo.view(B, H, P_q, 1, D)
     if rotary is not None:  # before alpha_k makes G times as many rows of it
-        q = rotate_by_full(q, *(table.squeeze(2) for table in rotary))  # (B, H, P, P', D)
-    of_key = alpha_k.permute(1, 2, 0)[:, None, :, :, None]  # (G, 1, P', M, 1), M = G source heads
-    q = q.reshape(B, G, H // G * P, -1, 1, D) * of_key  # (B, G, H/G*P, P', M, D)
-    scores = _scores(q.reshape(B, H * P * P, G, D), k, bias)  # (B, H*P*P, T)
-    weights = scores.view(B, H, P, P * T).softmax(dim=-1, dtype=wide(scores.dtype))  # over all pseudo-keys p', t
+        q = rotate_by_full(q, *(table.squeeze(2) for table in rotary))  # (B, H, P_q, P_k, D)
+    of_key = alpha_k.permute(1, 2, 0)[:, None, :, :, None]  # (G', 1, P_k, G, 1)
+    q = q.reshape(B, mixed, H // mixed * P_q, -1, 1, D) * of_key  # (B, G', H/G'*P_q, P_k, G, D)
+    scores = _scores(q.reshape(B, H * P_q * P_k, G, D), k, bias)  # (B, H*P_q*P_k, T)
+    weights = scores.view(B, H, P_q, P_k * T).softmax(dim=-1, dtype=wide(scores.dtype))  # over all pseudo-keys p', t
     weights = weights.to(scores.dtype)
 
-    per_head = collapse.shape == (H, P)
+    per_head = is_per_head(collapse, H, P_q)
     if per_head:
-        weights = collapse[:, None, :] @ weights  # (B, H, 1, P*T): R is linear, so it may act on weights
-    rows = weights.shape[2]  # 1 or P
-    out = _weighted(weights.view(B, H * rows * P, T), v)  # (B, H*rows*P', M, D)
-    value = alpha_v.permute(1, 2, 0).reshape(G, 1, 1, 1, P * G)
-    out = value @ out.reshape(B, G, H // G, rows, P * G, D)  # (B, G, H/G, rows, 1, D)
+        weights = collapse[:, None, :] @ weights  # (B, H, 1, P_k*T): R is linear, so it may act on weights
+    rows = weights.shape[2]  # 1 or P_q
+    out = _weighted(weights.view(B, H * rows * P_k, T), v)  # (B, H*rows*P_k, G, D)
+    value = alpha_v.permute(1, 2, 0).reshape(mixed, 1, 1, 1, P_k * G)
+    out = value @ out.reshape(B, mixed, H // mixed, rows, P_k * G, D)  # (B, G', H/G', rows, 1, D)
     if per_head:
         return out.view(B, 1, H, D)
-    return (collapse @ out.reshape(B, H * P, D)).unsqueeze(1)
+    return (collapse @ out.reshape(B, H * P_q, D)).unsqueeze(1)
 
 
 def _scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
@@ -93,26 +95,28 @@ def visible_to_newest(
     first: int | Tensor,  # token index of the first cached token
     tokens: int,  # T
     device: torch.device,
-) -> Tensor:  # (1 or B, P, P, T) bool: query p, key p' of token t
+) -> Tensor:  # (1 or B, P_q, P_k, T) bool: query p, key p' of token t
     """What the newest token sees in a buffer of T tokens.
 
     The buffer may have room for later tokens (a static cache). Token indices may be tensors, so that compiled code
     is not specialised to their values.
     """
-    P = masking.visibility.num_pseudo_heads
-    p = torch.arange(P, device=device)
-    i = newest * P + p[:, None, None]  # (P, 1, 1)
-    j = (first + torch.arange(tokens, device=device)) * P + p[:, None]  # (P, T)
+    P_q, P_k = masking.visibility.per_token
+    p, p_k = torch.arange(P_q, device=device), torch.arange(P_k, device=device)
+    i = newest * P_q + p[:, None, None]  # (P_q, 1, 1)
+    j = (first + torch.arange(tokens, device=device)) * P_k + p_k[:, None]  # (P_k, T)
     visible = masking.visibility(i, j)[None]
     if (document := masking.document_ids) is not None:
         own = document.index_select(1, torch.as_tensor(newest - first, device=device).reshape(1))  # (B, 1)
         visible = visible & (document == own)[:, None, None, :]
     if (real := masking.key_padding_mask) is not None:
-        visible = visible & real[:, None, None, :] | (j == i)  # a padded query sees itself: no empty row
+        visible = visible & real[:, None, None, :] | masking.visibility.is_own(
+            i, j
+        )  # a padded query sees itself: no empty row
     return visible
 
 
 def additive_mask(visible: Tensor, num_heads: int, dtype: torch.dtype) -> Tensor:
-    """The mask of `visible_to_newest` as a bias for the two decoding functions, (1 or B, H*P*P, T)."""
+    """The mask of `visible_to_newest` as a bias for the two decoding functions, (1 or B, H*P_q*P_k, T)."""
     bias = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
     return bias.flatten(1, 2).repeat(1, num_heads, 1)

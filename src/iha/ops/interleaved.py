@@ -11,7 +11,7 @@ from iha.ops.backends.dispatch import choose_backend
 from iha.ops.checks import check_dropout, check_masking, check_options, check_tensors
 from iha.ops.inputs import as_autocast, zero_padding
 from iha.ops.masking import Masking
-from iha.ops.mixing import collapse_pseudo_heads, mix
+from iha.ops.mixing import collapse_pseudo_heads, mix, pseudo_queries_as_heads
 from iha.ops.precision import wide
 from iha.ops.rotary import rotary_table, rotate
 from iha.ops.visibility import Causality
@@ -21,10 +21,10 @@ def interleaved_head_attention(
     q: Tensor,  # (B, Nq, H, D), the last Nq of the N tokens
     k: Tensor,  # (B, N, G, D)
     v: Tensor,  # (B, N, G, D)
-    alpha_q: Tensor,  # (H, H, P), indexed [source head, head, pseudo-head]
-    alpha_k: Tensor,  # (G, G, P)
-    alpha_v: Tensor,  # (G, G, P)
-    collapse: Tensor,  # (H, P) or (H, H*P)
+    alpha_q: Tensor,  # (H, H', P_q), indexed [source head, head, pseudo-head]; in the paper (H, H, P)
+    alpha_k: Tensor,  # (G, G', P_k)
+    alpha_v: Tensor,  # (G, G', P_k)
+    collapse: Tensor,  # (H, P_q) or (H, H'*P_q)
     *,
     causal: Causality = "virtual",
     window: int | None = None,
@@ -44,7 +44,9 @@ def interleaved_head_attention(
     Args:
         q, k, v: projected heads. k and v may have G < H heads, G dividing H: query head h reads head h*G // H. q may
             hold only the last Nq <= N tokens (decoding, chunked prefill): its first row is then token N - Nq.
-        alpha_q, alpha_k, alpha_v: the mixing weights of the P pseudo-heads.
+        alpha_q, alpha_k, alpha_v: the mixing weights of the P pseudo-heads. Queries may have another number of them,
+            P_q, than keys and values, P_k: then `causal` and `rope_positions` must not be "virtual". The H heads may
+            be mixed into H' others, and the G heads of k and v into G', G' dividing H': then R is (H, H'*P_q).
         collapse: R, per head (H, P) as in Algorithm 1 or over all heads (H, H*P) as in Definition 3.
         causal: which keys j query i sees. "virtual": j <= i (Algorithm 1). "token": all pseudo-heads of its own and
             earlier tokens. None: all keys.
@@ -65,13 +67,22 @@ def interleaved_head_attention(
     """
     q, k, v, alpha_q, alpha_k, alpha_v, collapse = as_autocast(q, k, v, alpha_q, alpha_k, alpha_v, collapse)
     check_tensors(q, k, v, alpha_q, alpha_k, alpha_v, collapse)
-    check_options(rope_theta, rope_positions, scale, backend, q.shape[-1])
-    Nq, N, P = q.shape[1], k.shape[1], alpha_q.shape[2]
-    masking = Masking.of(causal, window, key_padding_mask, document_ids, num_pseudo_heads=P)
+    Nq, N, P_q, P_k = q.shape[1], k.shape[1], alpha_q.shape[2], alpha_k.shape[2]
+    check_options(rope_theta, rope_positions, scale, backend, q.shape[-1], (P_q, P_k))
+    masking = Masking.of(
+        causal,
+        window,
+        key_padding_mask,
+        document_ids,
+        num_pseudo_heads=P_q,
+        num_pseudo_keys=None if P_q == P_k else P_k,
+    )
     check_masking(masking, k)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if pseudo_rotary is not None and (rope_theta is not None or backend == "reference"):
         raise ValueError("pseudo_rotary takes the place of rope_theta, and the reference does not know it")
+    if pseudo_rotary is not None and P_q != P_k:
+        raise ValueError(f"pseudo_rotary holds virtual positions: {P_q} pseudo-queries and {P_k} pseudo-keys have none")
 
     check_dropout(dropout_p)
     if backend == "reference":
@@ -86,17 +97,20 @@ def interleaved_head_attention(
     if rope_theta is not None:
         # RoPE acts on features and mixing on heads, so they commute. The H heads are rotated to position n*P (or n)
         # before mixing makes P times as many. With virtual positions, pseudo-head p then only needs a rotation by p.
-        stride = P if rope_positions == "virtual" else 1
+        stride = P_q if rope_positions == "virtual" else 1
         positions = stride * torch.arange(N, device=q.device)
         q, k = rotate(q, positions[N - Nq :], rope_theta), rotate(k, positions, rope_theta)
         if stride > 1:
-            offsets = torch.arange(P, device=q.device)
+            offsets = torch.arange(P_q, device=q.device)
             pseudo_rotary = rotary_table(offsets, q.shape[-1], rope_theta, wide(q.dtype))
 
+    if masking.visibility.queries_are_heads:  # then every backend can do it, and without a mask where multi-head can
+        masking, P_q = masking.ruled_by(masking.visibility.of_heads()), 1
+        alpha_q, collapse = pseudo_queries_as_heads(alpha_q, collapse)
     case = Case.of(q, k, v, masking, num_tokens=(Nq, N), dropout=dropout_p > 0)
     backend, masking = choose_backend(case, backend), masking.ruled_by(case.visibility)
     if backend == "banded":
         return banded_attention(q, k, v, alpha_q, alpha_k, alpha_v, collapse, masking, pseudo_rotary, scale)
     q, k, v = mix(q, alpha_q, pseudo_rotary), mix(k, alpha_k, pseudo_rotary), mix(v, alpha_v)  # (B, N*P, heads, D)
-    out = attend(q, k, v, masking, scale=scale, backend=backend, dropout_p=dropout_p)  # (B, Nq*P, H, D)
-    return collapse_pseudo_heads(out, collapse, P)  # (B, Nq, H, D)
+    out = attend(q, k, v, masking, scale=scale, backend=backend, dropout_p=dropout_p)  # (B, Nq*P_q, H', D)
+    return collapse_pseudo_heads(out, collapse, P_q)  # (B, Nq, H, D)

@@ -15,8 +15,8 @@ CONVENTIONS: tuple[str, ...] = get_args(Convention)
 
 def bounds(rule: Visibility, i: int) -> tuple[int, int | None]:
     """The interval [first, end) of virtual keys that virtual query i sees; an end of None means all later keys."""
-    P, W = rule.num_pseudo_heads, rule.window
-    n = i // P
+    (P_q, P), W = rule.per_token, rule.window
+    n = i // P_q
     if rule.causal == "virtual":
         return (0 if W is None else max(0, i - W * P + 1)), i + 1
     first = 0 if W is None else max(0, n - W + 1) * P
@@ -28,7 +28,7 @@ def bounds(rule: Visibility, i: int) -> tuple[int, int | None]:
 def seen_by(rule: Visibility, i: int, num_tokens: int) -> int:
     """How many virtual keys of N tokens virtual query i sees."""
     first, last = bounds(rule, i)
-    M = num_tokens * rule.num_pseudo_heads
+    M = num_tokens * rule.per_token[1]
     return (M if last is None else min(M, last)) - first
 
 
@@ -38,15 +38,15 @@ def visible(rule: Visibility, num_tokens: int, order: int = 1) -> int:
     Order 1 counts the pairs of ordinary attention; order 2 the triples of attention to pairs of keys.
     """
     rule = _checked(rule, num_tokens)
-    N, P, W = num_tokens, rule.num_pseudo_heads, rule.window
+    N, (P_q, P_k), W = num_tokens, rule.per_token, rule.window
     if rule.causal == "virtual":
-        return _staircase(N * P, N * P if W is None else W * P, order)
-    if rule.causal == "token":  # the P virtual queries of a token see the same whole tokens
-        return _staircase(N, N if W is None else W, order) * P ** (1 + order)
+        return _staircase(N * P_q, N * P_k if W is None else W * P_k, order)
+    if rule.causal == "token":  # the P_q virtual queries of a token see the same whole tokens
+        return _staircase(N, N if W is None else W, order) * P_q * P_k**order
     if W is None:
-        return (N * P) ** (1 + order)
+        return N * P_q * (N * P_k) ** order
     seen = (min(n, W - 1) + 1 + min(N - 1 - n, W - 1) for n in range(N))  # tokens behind, own token, tokens ahead
-    return sum(c**order for c in seen) * P ** (1 + order)
+    return sum(c**order for c in seen) * P_q * P_k**order
 
 
 def counted(rule: Visibility, num_tokens: int, order: int = 1, convention: str = "exact") -> Fraction:
@@ -62,12 +62,12 @@ def counted(rule: Visibility, num_tokens: int, order: int = 1, convention: str =
     if convention == "exact":
         return Fraction(visible(rule, num_tokens, order))
     rule = _checked(rule, num_tokens)
-    N, P, W = num_tokens, rule.num_pseudo_heads, rule.window
-    full = Fraction((N * P) ** (1 + order))
+    N, (P_q, P_k), W = num_tokens, rule.per_token, rule.window
+    full = Fraction(N * P_q * (N * P_k) ** order)
     if rule.causal is None:
-        return full if W is None else Fraction(N * P * (min(2 * W - 1, N) * P) ** order)
+        return full if W is None else Fraction(N * P_q * (min(2 * W - 1, N) * P_k) ** order)
     everything = full if convention == "paper" else full / (1 + order)
-    return everything if W is None else min(everything, Fraction(N * P * (W * P) ** order))
+    return everything if W is None else min(everything, Fraction(N * P_q * (W * P_k) ** order))
 
 
 def touched(rule: Visibility, num_tokens: int, tile: tuple[int, int] = (128, 128)) -> int:
@@ -79,10 +79,10 @@ def touched(rule: Visibility, num_tokens: int, tile: tuple[int, int] = (128, 128
     rows, keys = tile
     if rows < 1 or keys < 1:
         raise ValueError(f"a tile must hold at least one query and one key, got {tile}")
-    M = num_tokens * rule.num_pseudo_heads
+    queries, M = (num_tokens * P for P in rule.per_token)
     total = 0
-    for start in range(0, M, rows):
-        stop = min(start + rows, M)
+    for start in range(0, queries, rows):
+        stop = min(start + rows, queries)
         first, (_, last) = bounds(rule, start)[0], bounds(rule, stop - 1)
         last = M if last is None else min(M, last)
         total += (stop - start) * (min(M, -(-last // keys) * keys) - first // keys * keys)
@@ -93,8 +93,8 @@ def kept(rule: Visibility, num_tokens: int) -> tuple[int, int]:
     """How many of the N past tokens, and of their virtual keys, the next token can see: what a cache must keep."""
     if num_tokens < 1:
         raise ValueError(f"num_tokens must be at least 1, got {num_tokens}")
-    P = rule.num_pseudo_heads
-    first, _ = bounds(rule, num_tokens * P)  # for the first pseudo-query of the next token
+    P_q, P = rule.per_token
+    first, _ = bounds(rule, num_tokens * P_q)  # for the first pseudo-query of the next token
     return num_tokens - first // P, num_tokens * P - first
 
 

@@ -1,9 +1,11 @@
 """Which virtual keys a virtual query sees: one rule, shared by every backend.
 
-Virtual index i = n*P + p from 0, for token n and pseudo-head p; plain attention is the case P = 1.
+Virtual index i = n*P + p from 0, for token n and pseudo-head p; plain attention is the case P = 1. A token may have
+P_q pseudo-queries and another number P_k of pseudo-keys. Then virtual queries and virtual keys are counted apart, and
+only their tokens can be compared.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor
@@ -17,17 +19,38 @@ class Visibility:
 
     causal: Causality = "virtual"
     window: int | None = None  # in tokens, including the query's own
-    num_pseudo_heads: int = 1  # P
+    num_pseudo_heads: int = 1  # P; P_q where the keys have a number of their own
+    num_pseudo_keys: int | None = None  # P_k; P when None
+
+    @property
+    def per_token(self) -> tuple[int, int]:
+        """P_q and P_k: how many virtual queries and how many virtual keys a token has."""
+        P = self.num_pseudo_heads
+        return P, P if self.num_pseudo_keys is None else self.num_pseudo_keys
 
     def __call__(self, i: Tensor, j: Tensor) -> Tensor:
         """Elementwise: does virtual query i see virtual key j?  Also the body of flex_attention's `mask_mod`."""
-        P, W = self.num_pseudo_heads, self.window
+        (P, P_k), W = self.per_token, self.window
         if self.causal == "virtual":
             return (j <= i) if W is None else (j <= i) & (i - j < W * P)
-        token_i, token_j = i // P, j // P
+        token_i, token_j = i // P, j // P_k
         if self.causal == "token":
             return (token_j <= token_i) if W is None else (token_j <= token_i) & (token_i - token_j < W)
         return (i == i) & (j == j) if W is None else (token_i - token_j < W) & (token_j - token_i < W)
+
+    @property
+    def queries_are_heads(self) -> bool:
+        """Whether the pseudo-queries may be heads of their own: they see the same keys, and these are whole tokens."""
+        return self.per_token[0] > 1 and self.per_token[1] == 1
+
+    def of_heads(self) -> "Visibility":
+        """The rule of these heads (`queries_are_heads`): one query and one key per token."""
+        return replace(self, num_pseudo_heads=1, num_pseudo_keys=None)
+
+    def is_own(self, i: Tensor, j: Tensor) -> Tensor:
+        """Elementwise: is j the key of virtual query i itself, or one of its token's keys if the numbers differ?"""
+        P, P_k = self.per_token
+        return i == j if P_k == P else i // P == j // P_k
 
     @property
     def reach_back(self) -> int | None:
@@ -47,4 +70,4 @@ class Visibility:
     def clipped(self, tokens: int) -> "Visibility":
         """The same rule for sequences of this many tokens: a window at least as long as the sequence is dropped."""
         binds = self.window is not None and self.window < tokens
-        return self if binds else Visibility(self.causal, None, self.num_pseudo_heads)
+        return self if binds else replace(self, window=None)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from iha.accounting.table import pseudo_numbers
 from iha.records import Column, Record, Table
 
 _NAME = Column("mechanism", wrap=False)
@@ -31,9 +32,9 @@ def _sizes(answer: dict[str, Any]) -> Table:
     table = Table(title, [_NAME, *numbers])
     for row in answer["layers"]:
         parameters = row["parameters"]
-        pseudo = size(row["pseudo_head_cache_bytes"]) if row["num_pseudo_heads"] > 1 else None
+        pseudo = size(row["pseudo_head_cache_bytes"]) if _pseudo(row) != "1" else None
         table.add([
-            row["mechanism"], row["window"], row["num_pseudo_heads"],
+            row["mechanism"], row["window"], _pseudo(row),
             count(parameters["projections"] + parameters["mixing"]), count(parameters["mixing"]),
             size(row["cache_bytes"]), pseudo, row["patterns_per_head"],
         ])  # fmt: skip
@@ -48,7 +49,7 @@ def _flops(answer: dict[str, Any]) -> Table:
     for row in answer["layers"]:
         kernel = None if row["kernel_flops"] is None else count(row["kernel_flops"]["attention"])
         parts = (count(row["flops"][part]) for part in ("projections", "mixing", "attention"))
-        names = (row["mechanism"], row["window"], row["num_pseudo_heads"])
+        names = (row["mechanism"], row["window"], _pseudo(row))
         table.add([*names, *parts, f"{row['attention_to_global']:.4g}", kernel])
     table.note("to global: mixing + attention over a global multi-head layer's attention; flash kernel: its attention")
     for mechanism, why in {row["mechanism"]: row["flash_obstacle"] for row in answer["layers"]}.items():
@@ -80,7 +81,7 @@ def _ratios(answer: dict[str, Any]) -> Table:
 
 def _matches(answer: dict[str, Any]) -> Table:
     question = answer["question"]
-    title = f"The window at which four IHA layers with P = {question['num_pseudo_heads']} and a global one cost so much"
+    title = f"The window at which four IHA layers with P = {_pseudo(question)} and a global one cost so much"
     numbers = _numbers("of global", "solution", "window", "ratio", "one token above")
     table = Table(title, ["convention", "counted", *numbers])
     for row in answer["matches"]:
@@ -102,7 +103,7 @@ def _decoding(answer: dict[str, Any]) -> Table:
     for row in answer["decoding"]:
         step = row["step"]
         table.add([
-            row["mechanism"], row["window"], row["num_pseudo_heads"], count(step["flops"]), size(step["cache_bytes"]),
+            row["mechanism"], row["window"], _pseudo(row), count(step["flops"]), size(step["cache_bytes"]),
             size(step["score_bytes"]), f"{row['flops_per_byte']:.3g}",
             *(f"{1e6 * row['seconds'][name]:.3g} µs" for name in gpus),
         ])  # fmt: skip
@@ -110,6 +111,11 @@ def _decoding(answer: dict[str, Any]) -> Table:
     table.note(f"memory is the limit below these FLOPs per byte (bfloat16): {ridges}; above, arithmetic is")
     table.note("scores: scores and weights between the two products, each written once and read once")
     return table
+
+
+def _pseudo(row: dict[str, Any]) -> str:
+    """P; records from before there were two numbers have one."""
+    return pseudo_numbers(row["num_pseudo_heads"], row.get("num_pseudo_keys") or row["num_pseudo_heads"])
 
 
 def count(number: int) -> str:

@@ -36,10 +36,13 @@ class RunConfig:
     model: str = "ours"
     norm: str = "pre"
     weight_decay: float = 0.0
+    num_pseudo_keys: int | None = None  # P_k, of IHA; P when None
 
     def __post_init__(self) -> None:
         with suppress(ValueError):  # an unknown mechanism is reported by `check`
             object.__setattr__(self, "mechanism", find_mechanism(self.mechanism).name)
+        if self.num_pseudo_keys == self.num_pseudo_heads:  # one run, one config
+            object.__setattr__(self, "num_pseudo_keys", None)
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "RunConfig":
@@ -59,7 +62,8 @@ class RunConfig:
         """The run's file name: readable, and unique within a sweep."""
         parts = [self.task, *([] if self.model == "ours" else [self.model]), self.mechanism, f"H{self.num_heads}"]
         if self.has_pseudo_heads:
-            parts += [f"P{self.num_pseudo_heads}", self.init]
+            keys = "" if self.num_pseudo_keys is None else f"x{self.num_pseudo_keys}"
+            parts += [f"P{self.num_pseudo_heads}{keys}", self.init]
             parts += [] if self.mixing_rate == 1 else [f"mix{self.mixing_rate:g}"]
         batch = [] if self.batch_size == 64 else [f"b{self.batch_size}"]
         norm = [] if self.norm == "pre" else [self.norm]
@@ -91,6 +95,13 @@ class RunConfig:
                 raise ValueError(f"{name} must be positive (and finite), got {getattr(self, name)}")
         if not 0 <= self.weight_decay < 1:
             raise ValueError(f"weight_decay must be in [0, 1), got {self.weight_decay}")
+        if self.num_pseudo_keys is not None and self.num_pseudo_keys < 1:
+            raise ValueError(f"num_pseudo_keys must be at least 1, got {self.num_pseudo_keys}")
+        if self.init == "paired_heads" and (self.num_heads % self.num_pseudo_heads or self.num_pseudo_keys is not None):
+            raise ValueError(
+                f"init='paired_heads' needs P pseudo-heads, for keys too, that divide the heads: {self.num_heads} "
+                f"heads, {self.num_pseudo_heads} pseudo-queries, {self.num_pseudo_keys or self.num_pseudo_heads} keys"
+            )
         if self.width % self.num_heads:
             raise ValueError(f"num_heads must divide the width: {self.num_heads} heads, width {self.width}")
 
@@ -137,6 +148,7 @@ def grid(
     scale: Scale,
     *,
     pseudo_heads: Sequence[int] = (),  # P = H when empty
+    pseudo_keys: Sequence[int] = (),  # P_k of each P in `pseudo_heads`; P_k = P when empty
     inits: Sequence[str] = ("one_hot",),
     positions: Sequence[str] = ("1d",),
     mixing_rates: Sequence[float] = (1.0,),
@@ -145,6 +157,8 @@ def grid(
     _one_of("task", task, tuple(TASKS))
     for mechanism in mechanisms:
         find_mechanism(mechanism)
+    if pseudo_keys and len(pseudo_keys) != len(pseudo_heads):
+        raise ValueError(f"pseudo_keys must have one number for each of pseudo_heads {pseudo_heads}, got {pseudo_keys}")
     sizes = _sizes(TASKS[task], scale)
     runs: dict[RunConfig, None] = {}
     choices: Iterable[tuple] = itertools.product(
@@ -160,8 +174,10 @@ def grid(
         if not plain.has_pseudo_heads:
             runs[plain] = None
             continue
-        for P, init, mixing_rate in itertools.product(pseudo_heads or (heads,), inits, mixing_rates):
-            runs[replace(plain, num_pseudo_heads=P, init=init, mixing_rate=mixing_rate)] = None
+        numbers = zip(pseudo_heads or (heads,), pseudo_keys or (None,) * max(1, len(pseudo_heads)), strict=True)
+        for (P, P_k), init, mixing_rate in itertools.product(numbers, inits, mixing_rates):
+            own = {"num_pseudo_heads": P, "num_pseudo_keys": P_k, "init": init, "mixing_rate": mixing_rate}
+            runs[replace(plain, **own)] = None
     for run in runs:
         run.check()
     return list(runs)

@@ -17,7 +17,10 @@ def memory_needed(config: RunConfig) -> int:
     examples = config.train_examples + config.validation_examples + config.test_examples
     numbers = max(1, len(task.vocabularies) + task.num_features) + 1
     data = 8 * examples * N * numbers
-    activations = N * config.width * (30 + 12 * config.num_pseudo_heads) + N * task.num_outputs * 4
+    activations = (
+        N * config.width * (30 + 12 * max(config.num_pseudo_heads, config.num_pseudo_keys or 1))
+        + N * task.num_outputs * 4
+    )
     if config.mechanism in ("talking_heads", "differential"):
         activations += 6 * config.num_heads * N * N  # attention maps, kept
     if config.mechanism in ("simplicial", "strassen"):

@@ -38,6 +38,7 @@ class SyntheticModel(nn.Module):
         width: int,
         num_heads: int,
         num_pseudo_heads: int = 1,
+        num_pseudo_keys: int | None = None,
         init: str = "one_hot",
         positions: str = "1d",
         model: str = "ours",
@@ -57,7 +58,7 @@ class SyntheticModel(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
         self.read_out = nn.Linear(width, task.num_outputs)
         # Created last, so that one seed gives every mechanism the same initial weights everywhere else.
-        self.attention = build_attention(mechanism, width, num_heads, num_pseudo_heads, init, model)
+        self.attention = build_attention(mechanism, width, num_heads, num_pseudo_heads, init, model, num_pseudo_keys)
 
     def forward(self, inputs: Tensor, size: int, lengths: Tensor | None = None) -> Tensor:
         """All examples of one size; or right-padded ones of several, with `lengths` (B,), for 1-D positions only."""
@@ -111,13 +112,21 @@ class SyntheticModel(nn.Module):
 
 
 def build_attention(
-    mechanism: str, width: int, num_heads: int, num_pseudo_heads: int, init: str, model: str = "ours"
+    mechanism: str,
+    width: int,
+    num_heads: int,
+    num_pseudo_heads: int,
+    init: str,
+    model: str = "ours",
+    num_pseudo_keys: int | None = None,
 ) -> SelfAttention:
     """Bidirectional self-attention of any mechanism: the tasks are not causal."""
     found = find_mechanism(mechanism)
     options: dict[str, Any] = {"causal": None}
     if found.has_pseudo_heads:
-        options |= {"num_pseudo_heads": num_pseudo_heads, "init": init}
+        options |= {"num_pseudo_heads": num_pseudo_heads, "num_pseudo_keys": num_pseudo_keys, "init": init}
+    if found.has_pseudo_heads and init == "paired_heads":
+        options |= {"num_mixed_heads": num_heads // num_pseudo_heads, "collapse": "full"}
     if model == "paper":
         options |= {"out_bias": True, "collapse": "full"} if found.has_pseudo_heads else {"bias": True}
     return found.layer(width, num_heads, **options)

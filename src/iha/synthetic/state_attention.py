@@ -82,11 +82,13 @@ def table_bytes(attention: SelfAttention, num_states: int) -> int:
 
 def fits(attention: SelfAttention, num_states: int) -> bool:
     """Whether the kernels support this layer: bidirectional and global, without RoPE, QK-norm or grouped heads, with
-    heads that fill vector registers, and with a table of moderate size."""
+    as many pseudo-keys as pseudo-queries and mixed heads as heads, with heads that fill vector registers, and with a
+    table of moderate size."""
     if type(attention) not in _LAYERS or attention.head_dim % 8 or table_bytes(attention, num_states) > _LARGEST_TABLE:
         return False
     plain = attention.causal is None and attention.window is None and attention.rope_theta is None
-    return plain and attention.q_norm is None and attention.num_kv_heads == attention.num_heads
+    alike = attention.num_pseudo_keys is None and attention.num_mixed_heads == attention.num_heads
+    return plain and alike and attention.q_norm is None and attention.num_kv_heads == attention.num_heads
 
 
 def attend_states(attention: SelfAttention, x: Tensor, tokens: Tokens) -> Tensor:

@@ -7,10 +7,11 @@ from typing import Any
 from iha.layers.mechanisms import find_mechanism
 from iha.synthetic.files import Run
 
-_OF_PSEUDO_HEADS = ("num_pseudo_heads", "init", "mixing_rate")  # other mechanisms have none of these
+_OF_PSEUDO_HEADS = ("num_pseudo_heads", "num_pseudo_keys", "init", "mixing_rate")  # other mechanisms have none of these
 _SHORT = {
     "num_heads": "H",
     "num_pseudo_heads": "P",
+    "num_pseudo_keys": "P_k ",
     "learning_rate": "lr ",
     "mixing_rate": "mixing lr x",
     "width": "width ",
@@ -100,6 +101,8 @@ def label(config: dict[str, Any], shown: Sequence[str] = ()) -> str:
     for key in shown:
         if key != "mechanism" and (mechanism.has_pseudo_heads or key not in _OF_PSEUDO_HEADS):
             value = config[key]
+            if value is None:  # as many pseudo-keys as pseudo-queries
+                continue
             parts.append(f"{_SHORT.get(key, '')}{value:g}" if isinstance(value, int | float) else f"{value}")
     return " ".join(parts)
 

@@ -28,8 +28,8 @@ def build_model(config: RunConfig) -> SyntheticModel:
     torch.manual_seed(config.seed)
     return SyntheticModel(
         config.data, config.mechanism, width=config.width, num_heads=config.num_heads,
-        num_pseudo_heads=config.num_pseudo_heads, init=config.init, positions=config.positions,
-        model=config.model, norm=config.norm,
+        num_pseudo_heads=config.num_pseudo_heads, num_pseudo_keys=config.num_pseudo_keys, init=config.init,
+        positions=config.positions, model=config.model, norm=config.norm,
     )  # fmt: skip
 
 

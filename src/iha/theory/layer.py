@@ -20,10 +20,10 @@ Operator = Callable[..., Tensor]
 class Mixing:
     """What IHA adds to MHA."""
 
-    alpha_q: Tensor  # (H, H, P)
-    alpha_k: Tensor  # (H, H, P)
-    alpha_v: Tensor  # (H, H, P)
-    collapse: Tensor  # (H, P), or (H, H*P) as in Definition 3
+    alpha_q: Tensor  # (H, H, P_q); in the paper P_q = P_k = P
+    alpha_k: Tensor  # (H, H, P_k)
+    alpha_v: Tensor  # (H, H, P_k)
+    collapse: Tensor  # (H, P_q), or (H, H*P_q) as in Definition 3
 
     def tensors(self) -> tuple[Tensor, ...]:
         return self.alpha_q, self.alpha_k, self.alpha_v, self.collapse

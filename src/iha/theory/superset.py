@@ -47,6 +47,7 @@ def inclusion_error(
     select: int,
     *,
     pseudo_heads: int,
+    pseudo_keys: int | None = None,
     heads: int = 3,
     tokens: int = 7,
     head_dim: int = 4,
@@ -62,6 +63,9 @@ def inclusion_error(
     q, k, v = layer.project(x)
     theta = None if rope_positions is None else ROPE_THETA
     mixing = identity_mixing(heads, pseudo_heads, select=select)
+    if pseudo_keys is not None:
+        keys = identity_mixing(heads, pseudo_keys)
+        mixing = Mixing(mixing.alpha_q, keys.alpha_k, keys.alpha_v, mixing.collapse)
     got = operator(
         q, k, v, *mixing.tensors(),
         causal=causal, window=window, rope_theta=theta, rope_positions=rope_positions or "token",

@@ -1,5 +1,6 @@
 """Sliding windows in segments: an operator of torch, what it keeps for training, and the seams."""
 
+import pytest
 import torch
 
 import iha
@@ -7,11 +8,15 @@ from iha.ops.backends import banded
 from support import Shape, assert_all_close, outputs_and_gradients, tensors
 
 
-def test_banded_attention_passes_torchs_own_checks_of_an_operator():
+@pytest.mark.parametrize(("causal", "P_k", "mixed"), [("virtual", None, 2), ("token", 3, 4)])
+def test_banded_attention_passes_torchs_own_checks_of_an_operator(causal, P_k, mixed):
+    """The second case has 3 pseudo-keys, and mixes 2 heads into 4."""
     q, k, v = (torch.randn(1, 12, 2, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
-    rows = [torch.randn(4, 2, dtype=torch.float64, requires_grad=True) for _ in range(3)]
-    back = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
-    arguments = (q, k, v, *rows, back, "virtual", 3, 2, None, None, torch.rand(2, 2), torch.rand(2, 2), 0.5, True)
+    sizes = (2 * mixed, *[(P_k or 2) * mixed] * 2)
+    rows = [torch.randn(size, 2, dtype=torch.float64, requires_grad=True) for size in sizes]
+    back = torch.randn(2, 2 * mixed, dtype=torch.float64, requires_grad=True)
+    rotary = (torch.rand(2, 2), torch.rand(2, 2)) if P_k is None else (None, None)
+    arguments = (q, k, v, *rows, back, causal, 3, 2, P_k, None, None, *rotary, 0.5, True)
     torch.library.opcheck(torch.ops.iha.banded_attention.default, arguments)
 
 

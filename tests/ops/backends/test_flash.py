@@ -188,7 +188,9 @@ def test_a_window_counts_further_keys_and_zero_on_the_right_says_causal():
     ("change", "reason"),
     [
         ({"visibility": Visibility("token", None, 2)}, "causal='token'"),
+        ({"visibility": Visibility("token", None, 2, 3)}, "2 pseudo-queries and 3 pseudo-keys is a staircase"),
         ({"visibility": Visibility(None, 5, 2)}, "two-sided window of 5"),
+        ({"visibility": Visibility(None, 5, 1, 2)}, "two-sided window of 5"),
         ({"dtype": torch.float32}, "float32"),
         ({"head_dim": 260}, "260"),
         ({"head_dim": 12}, "12"),

@@ -16,18 +16,19 @@ from support import Shape, tensors
 RULES = [
     Visibility("virtual", None, 2), Visibility("virtual", 3, 2), Visibility("token", None, 2),
     Visibility("token", 3, 2), Visibility(None, 3, 2), Visibility(None, None, 2),
+    Visibility("token", None, 1, 3), Visibility("token", 3, 3, 2), Visibility(None, 3, 2, 1),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_the_mask_is_the_one_of_the_other_backends(rule, masked):
-    N, Nq, P = 9, 4, 2
+    (P, P_k), N, Nq = rule.per_token, 9, 4
     real = torch.arange(N)[None] >= torch.tensor([[0], [3]]) if masked else None
     documents = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 2, 2]] * 2) if masked else None
     masking = Masking(rule, real, documents)
     rule_of_flex = flex.mask_mod(masking, (N - Nq) * P)
-    got = create_mask(rule_of_flex, 2, None, Nq * P, N * P, device="cpu")[:, 0]
+    got = create_mask(rule_of_flex, 2, None, Nq * P, N * P_k, device="cpu")[:, 0]
     want = masking.tile((N - Nq, N), (0, N), torch.device("cpu"))
     assert torch.equal(got, want.expand_as(got))
 

@@ -1,5 +1,6 @@
 """Tiled attention as an operator of torch."""
 
+import pytest
 import torch
 
 from iha.ops.backends.formula import attend_with_weights
@@ -8,9 +9,11 @@ from iha.ops.masking import Masking
 from iha.ops.visibility import Visibility
 
 
-def test_tiled_attention_passes_torchs_own_checks_of_an_operator():
-    q, k, v = (torch.randn(1, 12, 2, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
-    arguments = (q, k, v, "token", None, 2, torch.tensor([[True] * 5 + [False]]), None, 0.5)
+@pytest.mark.parametrize("P_k", [None, 3])
+def test_tiled_attention_passes_torchs_own_checks_of_an_operator(P_k):
+    rows = (12, *[6 * (P_k or 2)] * 2)
+    q, k, v = (torch.randn(1, n, 2, 4, dtype=torch.float64, requires_grad=True) for n in rows)
+    arguments = (q, k, v, "token", None, 2, P_k, torch.tensor([[True] * 5 + [False]]), None, 0.5)
     torch.library.opcheck(torch.ops.iha.tiled_attention.default, arguments)
 
 

@@ -1,7 +1,7 @@
 """Scaled dot-product attention on (virtual) sequences: Step 4 of Algorithm 1, by the backend that suits the case.
 
-Every mechanism built on standard attention calls `attend`: IHA with its N·P virtual tokens, multi-head attention
-with P = 1.
+Every mechanism built on standard attention calls `attend`: IHA with its N·P_q virtual queries and N·P_k virtual keys,
+multi-head attention with P_q = P_k = 1.
 """
 
 import torch.nn.functional as F
@@ -18,15 +18,15 @@ from iha.ops.masking import Masking
 
 
 def attend(
-    q: Tensor,  # (B, Nq*P, H, D), the last Nq of the N tokens
-    k: Tensor,  # (B, N*P, G, D), zeros where a token is padding
-    v: Tensor,  # (B, N*P, G, D), zeros where a token is padding
+    q: Tensor,  # (B, Nq*P_q, H, D), the last Nq of the N tokens
+    k: Tensor,  # (B, N*P_k, G, D), zeros where a token is padding
+    v: Tensor,  # (B, N*P_k, G, D), zeros where a token is padding
     masking: Masking,
     *,
     scale: float | None = None,
     backend: str = "auto",
     dropout_p: float = 0.0,
-) -> Tensor:  # (B, Nq*P, H, D)
+) -> Tensor:  # (B, Nq*P_q, H, D)
     """Attention of every query to the keys it may see; q, k and v must have been zeroed at padded tokens."""
     check_dropout(dropout_p)
     # The kernels read rows of D consecutive numbers.
@@ -34,8 +34,8 @@ def attend(
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if scale <= 0:  # torch's causal kernels multiply the mask's -inf by the scale
         q, scale = (-q, -scale) if scale < 0 else (0 * q, 1.0)
-    P = masking.visibility.num_pseudo_heads
-    case = Case.of(q, k, v, masking, num_tokens=(q.shape[1] // P, k.shape[1] // P), dropout=dropout_p > 0)
+    P_q, P_k = masking.visibility.per_token
+    case = Case.of(q, k, v, masking, num_tokens=(q.shape[1] // P_q, k.shape[1] // P_k), dropout=dropout_p > 0)
     name, masking = choose_backend(case, backend), masking.ruled_by(case.visibility)
     if name == FORMULA:
         return attend_with_weights(q, k, v, masking, scale=scale, dropout_p=dropout_p)[0]

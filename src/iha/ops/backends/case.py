@@ -64,7 +64,7 @@ def _simplified(case: Case) -> Visibility:
     """The simplest rule with the same result: backends have fewer special cases, and more calls take a fast path."""
     # Comparing the window with the length would specialise an exported program to lengths on one side of the window.
     rule = case.visibility if case.exporting else case.visibility.clipped(case.num_keys)
-    if rule.num_pseudo_heads == 1 and rule.causal == "token":
+    if rule.per_token == (1, 1) and rule.causal == "token":
         rule = replace(rule, causal="virtual")
     newest_token_only = case.num_queries == 1 and (rule.causal == "token" or rule.num_pseudo_heads == 1)
     if newest_token_only and rule.window is None:

@@ -33,12 +33,14 @@ def obstacle(case: Case) -> str | None:
 
 def shape_obstacle(visibility: Visibility, head_dim: int) -> str | None:
     """Why no flash kernel can compute this, on any machine, or None."""
-    P, W = visibility.num_pseudo_heads, visibility.window
+    (P_q, P_k), W = visibility.per_token, visibility.window
     if head_dim > 256 or head_dim % 8:
         return f"flash attention takes head widths up to 256 in steps of 8, not {head_dim}"
-    if visibility.causal == "token" and P > 1:
+    if visibility.causal == "token" and P_q != P_k:
+        return f"causal='token' with {P_q} pseudo-queries and {P_k} pseudo-keys is a staircase; no flash mask has steps"
+    if visibility.causal == "token" and P_q > 1:
         return "causal='token' lets a pseudo-head see later ones of its own token; no flash mask can express that"
-    if visibility.causal is None and W is not None and P > 1:
+    if visibility.causal is None and W is not None and max(P_q, P_k) > 1:
         return f"a two-sided window of {W} tokens starts at token boundaries, a flash window does not"
     return None
 
@@ -70,9 +72,9 @@ def pack(masking: Masking, batch: int, num_queries: int, num_keys: int, device: 
 
     The queries are the last of each sequence. The kernel aligns causality at the end, as we do.
     """
-    P = masking.visibility.num_pseudo_heads
+    P_q, P_k = masking.visibility.per_token
     if not masking.per_sequence:
-        return Packing(*(_whole(batch, n * P, device) for n in (num_queries, num_keys)))
+        return Packing(_whole(batch, num_queries * P_q, device), _whole(batch, num_keys * P_k, device))
     token, sequence = _documents(masking, batch, num_keys, device)  # of the real tokens, document by document
     same = sequence[1:] == sequence[:-1]
     if masking.visibility.window is not None and bool((same & (token[1:] != token[:-1] + 1)).any()):
@@ -81,7 +83,7 @@ def pack(masking: Masking, batch: int, num_queries: int, num_keys: int, device: 
     b, n = token // num_keys, token % num_keys
     asks = n >= num_keys - num_queries
     query = (b * num_queries + n - (num_keys - num_queries))[asks]
-    return Packing(_packed(query, sequence[asks], count, P), _packed(token, sequence, count, P))
+    return Packing(_packed(query, sequence[asks], count, P_q), _packed(token, sequence, count, P_k))
 
 
 def _documents(masking: Masking, batch: int, num_keys: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -110,13 +112,13 @@ def _whole(batch: int, length: int, device: torch.device) -> Packed:
 
 
 def attend(
-    q: Tensor,  # (B, Nq*P, H, D)
-    k: Tensor,  # (B, N*P, G, D)
+    q: Tensor,  # (B, Nq*P_q, H, D)
+    k: Tensor,  # (B, N*P_k, G, D)
     v: Tensor,
     visibility: Visibility,
     packing: Packing,
     scale: float,
-) -> Tensor:  # (B, Nq*P, H, D), zeros where a token is padding
+) -> Tensor:  # (B, Nq*P_q, H, D), zeros where a token is padding
     from torch.nn.attention.varlen import varlen_attn
 
     queries, keys = packing

@@ -33,32 +33,34 @@ def obstacle(case: Case) -> str | None:
 
 
 def mask_mod(masking: Masking, first_query: int) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """The masking as a `mask_mod` of (batch, head, query, key). Query 0 is virtual token `first_query`."""
+    """The masking as a `mask_mod` of (batch, head, query, key). Query 0 is virtual query `first_query`."""
     visibility, key_padding_mask, document_ids = masking.visibility, masking.key_padding_mask, masking.document_ids
-    P = visibility.num_pseudo_heads
+    P_q, P_k = visibility.per_token
 
     def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         i = i + first_query
         seen = visibility(i, j)
         if key_padding_mask is not None:
-            seen = seen & key_padding_mask[b, i // P] & key_padding_mask[b, j // P]
+            seen = seen & key_padding_mask[b, i // P_q] & key_padding_mask[b, j // P_k]
         if document_ids is not None:
-            seen = seen & (document_ids[b, i // P] == document_ids[b, j // P])
-        return seen if key_padding_mask is None else seen | (i == j)  # no empty rows, see Masking.tile
+            seen = seen & (document_ids[b, i // P_q] == document_ids[b, j // P_k])
+        return seen if key_padding_mask is None else seen | visibility.is_own(i, j)  # no empty rows, see Masking.tile
 
     return visible
 
 
 def attend(
-    q: Tensor,  # (B, Nq*P, H, D)
-    k: Tensor,  # (B, N*P, G, D)
+    q: Tensor,  # (B, Nq*P_q, H, D)
+    k: Tensor,  # (B, N*P_k, G, D)
     v: Tensor,
     masking: Masking,
     scale: float,
-) -> Tensor:  # (B, Nq*P, H, D)
+) -> Tensor:  # (B, Nq*P_q, H, D)
     lengths = (q.shape[1], k.shape[1])
     if masking.per_sequence:
-        mask = _create_block_mask(mask_mod(masking, lengths[1] - lengths[0]), q.shape[0], *lengths, str(q.device))
+        mask = _create_block_mask(
+            mask_mod(masking, _first_query(masking.visibility, *lengths)), q.shape[0], *lengths, str(q.device)
+        )
     else:
         mask = _shared_block_mask(masking.visibility, *lengths, str(q.device))
     run = _flex_attention()
@@ -73,6 +75,12 @@ def attend(
     return out.transpose(1, 2)
 
 
+def _first_query(visibility: Visibility, query_length: int, key_length: int) -> int:
+    """Index of the first virtual query in the whole sequence: the queries belong to its last tokens."""
+    P_q, P_k = visibility.per_token
+    return key_length // P_k * P_q - query_length
+
+
 def _scaled_by(scale: Tensor) -> Callable[..., Tensor]:
     def modify(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return score * scale
@@ -82,7 +90,7 @@ def _scaled_by(scale: Tensor) -> Callable[..., Tensor]:
 
 @lru_cache(maxsize=64)
 def _shared_block_mask(visibility: Visibility, query_length: int, key_length: int, device: str) -> Any:
-    rule = mask_mod(Masking(visibility), key_length - query_length)
+    rule = mask_mod(Masking(visibility), _first_query(visibility, query_length, key_length))
     return _create_block_mask(rule, None, query_length, key_length, device)
 
 

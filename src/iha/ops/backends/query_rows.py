@@ -216,9 +216,9 @@ def _(grad: Tensor, formula: str, q: Tensor, keys: Sequence[Tensor], weights: Se
 
 
 def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple, output: Tensor) -> None:
-    formula, q, keys, weights, causal, window, P, key_padding_mask, document_ids, *numbers = inputs
+    formula, q, keys, weights, causal, window, P_q, P_k, key_padding_mask, document_ids, *numbers = inputs
     ctx.save_for_backward(q, *keys, *weights, key_padding_mask, document_ids)
-    ctx.formula, ctx.num_keys, ctx.rule = formula, len(keys), (causal, window, P)  # type: ignore[attr-defined]
+    ctx.formula, ctx.num_keys, ctx.rule = formula, len(keys), (causal, window, P_q, P_k)  # type: ignore[attr-defined]
     ctx.numbers = numbers  # type: ignore[attr-defined]
 
 

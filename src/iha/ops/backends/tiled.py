@@ -14,12 +14,12 @@ from iha.ops.precision import wide
 
 
 def tiled_attention(
-    q: Tensor,  # (B, Nq*P, H, D), the last Nq of the N tokens
-    k: Tensor,  # (B, N*P, G, D)
-    v: Tensor,  # (B, N*P, G, D)
+    q: Tensor,  # (B, Nq*P_q, H, D), the last Nq of the N tokens
+    k: Tensor,  # (B, N*P_k, G, D)
+    v: Tensor,  # (B, N*P_k, G, D)
     masking: Masking,  # the caller zeroes k and v of padded tokens
     scale: float,
-) -> Tensor:  # (B, Nq*P, H, D)
+) -> Tensor:  # (B, Nq*P_q, H, D)
     out, _ = _forward(q, k, v, *masking.pack(), scale)
     return out
 
@@ -51,8 +51,8 @@ def _backward(
 
 
 def tiling_of(q: Tensor, k: Tensor, masking: Masking) -> Tiling:
-    P = masking.visibility.num_pseudo_heads
-    N, Nq = k.shape[1] // P, q.shape[1] // P
+    P_q, P_k = masking.visibility.per_token
+    N, Nq = k.shape[1] // P_k, q.shape[1] // P_q
     return Tiling(masking, (N - Nq, N), (0, N), batch=q.shape[0])
 
 

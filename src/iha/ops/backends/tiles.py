@@ -32,16 +32,17 @@ class Tiling:
     def __init__(self, masking: Masking, queries: Range, keys: Range, batch: int) -> None:
         self.masking, self.queries, self.keys, self.batch = masking, queries, keys, batch
         self.visibility = visibility = masking.visibility
-        P, W = visibility.num_pseudo_heads, visibility.window
-        self.P = P
+        (P_q, P_k), W = visibility.per_token, visibility.window
+        self.P_q, self.P_k = P_q, P_k
         # Rows per block: small blocks compute few masked pairs, large ones use the kernel better (docs/lab-notes.md).
         if W is None:
             sequences = batch if masking.per_sequence else 1
-            rows = _clamp(_MAX_TILE_SCORES // (sequences * (keys[1] - keys[0]) * P), 32, 512)
-            self.query_block = self.key_block = max(1, rows // P)
+            scores = _MAX_TILE_SCORES // (sequences * (keys[1] - keys[0]))
+            self.query_block = max(1, _clamp(scores // P_k, 32, 512) // P_q)
+            self.key_block = max(1, _clamp(scores // P_q, 32, 512) // P_k)
         else:
-            self.query_block = max(1, _clamp(W * P // 16, 64, 256) // P)
-            self.key_block = max(1, _clamp(W * P // 4, 64, 128) // P)
+            self.query_block = max(1, _clamp(W * P_k // 16, 64, 256) // P_q)
+            self.key_block = max(1, _clamp(W * P_q // 4, 64, 128) // P_k)
         self._last_bias: tuple[tuple[int, int, int], Tensor] | None = None
 
     def keys_seen_by(self, queries: Range) -> Range:
@@ -64,13 +65,13 @@ class Tiling:
         return queries[0] - back >= self.keys[0] and queries[1] + ahead <= self.keys[1]
 
     def query_rows(self, tokens: Range) -> slice:
-        return slice((tokens[0] - self.queries[0]) * self.P, (tokens[1] - self.queries[0]) * self.P)
+        return slice((tokens[0] - self.queries[0]) * self.P_q, (tokens[1] - self.queries[0]) * self.P_q)
 
     def key_rows(self, tokens: Range) -> slice:
-        return slice((tokens[0] - self.keys[0]) * self.P, (tokens[1] - self.keys[0]) * self.P)
+        return slice((tokens[0] - self.keys[0]) * self.P_k, (tokens[1] - self.keys[0]) * self.P_k)
 
     def bias(self, queries: Range, keys: Range, like: Tensor) -> Tensor:
-        """The tile's mask as the kernels take it, (queries*P, keys*P) or (B, 1, queries*P, keys*P)."""
+        """The tile's mask as the kernels take it, (queries*P_q, keys*P_k) or (B, 1, queries*P_q, keys*P_k)."""
         if self.masking.per_sequence:
             return self._bias(queries, keys, like).unsqueeze(1)
         look = (queries[0] - keys[0], queries[1] - queries[0], keys[1] - keys[0])  # all that a shared mask depends on
@@ -88,7 +89,7 @@ class Tiling:
 def forward_tiles(
     q: Tensor, k: Tensor, v: Tensor, tiling: Tiling, scale: float, into: tuple[Tensor, Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """From q (B, queries*P, H, D), k and v (B, keys*P, G, D): out, shaped like q, and log-sum-exp (B, queries*P, H).
+    """From q (B, queries*P_q, H, D), k and v (B, keys*P_k, G, D): out, like q, and log-sum-exp (B, queries*P_q, H).
 
     The results are written `into` two tensors of these shapes, if given.
     """
@@ -115,10 +116,10 @@ def forward_tiles(
         bias = tiling.bias(inside[0], keys, q)
         rows = tiling.query_rows((inside[0][0], inside[-1][1]))
         cols = tiling.key_rows((keys[0], tiling.keys_seen_by(inside[-1])[1]))
-        span, step = (keys[1] - keys[0]) * tiling.P, tiling.query_block * tiling.P
+        span, step = (keys[1] - keys[0]) * tiling.P_k, tiling.query_block * tiling.P_k
         for b in range(q.shape[0]):
             for heads in _head_groups(q, k):
-                q_tiles = q[b, rows, heads].unflatten(0, (-1, step)).transpose(1, 2)  # (tiles, G, step, D)
+                q_tiles = q[b, rows, heads].unflatten(0, (len(inside), -1)).transpose(1, 2)  # (tiles, G, rows, D)
                 k_views, v_views = (t[b, cols].unfold(0, span, step).mT for t in (k, v))  # (tiles, G, span, D)
                 tile_out, tile_lse = attend_tile(q_tiles, k_views, v_views, bias, scale)
                 out[b, rows, heads] = tile_out.transpose(1, 2).flatten(0, 1)

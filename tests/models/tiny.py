@@ -17,6 +17,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "global_local": {"attention": "global_local", "window": 4, "global_every": 2},
     "talking_heads": {"attention": "talking_heads"},
     "differential": {"attention": "differential"},
+    "gated-exclusive": {
+        "attention": "iha",
+        "window": 4,
+        "global_every": 3,
+        "attention_gate": "elementwise",
+        "exclusive_attention": True,
+    },
 }
 
 

@@ -39,6 +39,10 @@ class IHAConfig(PreTrainedConfig):
         gated_mlp: True for up, gate and down matrices (Llama), False for up and down (the paper's parameter count).
         attention_out_bias: bias of the output projection, if it differs from attention_bias.
         qk_norm: RMS norm of queries and keys, per head, before RoPE (Qwen3).
+        attention_gate: "headwise" or "elementwise" multiplies the output of every attention layer by a sigmoid of the
+            hidden state, per head or per feature (gated attention, arXiv 2505.06708); None: no gate.
+        exclusive_attention: whether every attention layer removes the component of its output along the token's own
+            value (exclusive self-attention, arXiv 2603.09078).
         converted_from: the source's config.json, if `iha.convert` made this model.
     """
 
@@ -89,6 +93,8 @@ class IHAConfig(PreTrainedConfig):
     gated_mlp: bool = True
     attention_out_bias: bool | None = None
     qk_norm: bool = False
+    attention_gate: str | None = None
+    exclusive_attention: bool = False
     converted_from: dict[str, Any] | None = None
     # Read by the caches of `transformers`; derived from layer_schedule.
     layer_types: list[str] | None = None

@@ -9,6 +9,7 @@ from transformers.activations import ACT2FN
 from iha.layers.initialisation import INITIALISATIONS
 from iha.layers.interleaved import COLLAPSES
 from iha.ops.checks import CAUSALITIES, ROPE_POSITIONS
+from iha.ops.output import GATES
 
 ATTENTIONS = ("iha", "global", "global_local", "talking_heads", "differential")
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -18,6 +19,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "collapse": COLLAPSES,
     "mixing_init": tuple(INITIALISATIONS),
     "hidden_act": tuple(ACT2FN),
+    "attention_gate": (None, *GATES),
 }
 # Upper limits; anything larger is taken for a mistake. Building a model of 100 000 layers would take minutes.
 SIZES = {

@@ -1,15 +1,22 @@
-"""The language model, as a `transformers` model. Importing this package registers it with the Auto classes."""
+"""The language model and its kin, as `transformers` models. Importing this package registers them with the Auto classes."""
 
 from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
 
 from iha.models.configuration import IHAConfig
+from iha.models.encoder import (
+    IHAEncoderConfig,
+    IHAEncoderForSequenceClassification,
+    IHAEncoderModel,
+    IHAForMaskedLM,
+)
 from iha.models.fine_tuning import lora_config, merge_lora
 from iha.models.heads import IHAForQuestionAnswering, IHAForSequenceClassification, IHAForTokenClassification
 from iha.models.loading import load_strict
@@ -23,10 +30,19 @@ AutoModelForSequenceClassification.register(IHAConfig, IHAForSequenceClassificat
 AutoModelForTokenClassification.register(IHAConfig, IHAForTokenClassification, exist_ok=True)
 AutoModelForQuestionAnswering.register(IHAConfig, IHAForQuestionAnswering, exist_ok=True)
 
+AutoConfig.register(IHAEncoderConfig.model_type, IHAEncoderConfig, exist_ok=True)
+AutoModel.register(IHAEncoderConfig, IHAEncoderModel, exist_ok=True)
+AutoModelForMaskedLM.register(IHAEncoderConfig, IHAForMaskedLM, exist_ok=True)
+AutoModelForSequenceClassification.register(IHAEncoderConfig, IHAEncoderForSequenceClassification, exist_ok=True)
+
 __all__ = [
     "PRESETS",
     "IHAConfig",
+    "IHAEncoderConfig",
+    "IHAEncoderForSequenceClassification",
+    "IHAEncoderModel",
     "IHAForCausalLM",
+    "IHAForMaskedLM",
     "IHAForQuestionAnswering",
     "IHAForSequenceClassification",
     "IHAForTokenClassification",

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
@@ -10,12 +10,32 @@ from transformers import PreTrainedConfig
 
 from iha.layers.schedule import LOCAL_WINDOW, LayerSpec, Schedule, flop_matched_window, repeated, with_global_layers
 from iha.models.field_checks import check_dtype, check_fields, check_rope
+from iha.ops.checks import CAUSALITIES
 from iha.ops.visibility import Visibility
 
 LAYER_MECHANISMS = ("iha", "multihead", "talking_heads", "differential")  # those that the model is tested with
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")  # those whose angles are linear in the position
 
 
+Config = TypeVar("Config", bound=type)
+
+
+def with_value_errors(config: Config) -> Config:
+    """Errors of `@strict` beyond our own checks become ValueError, like every other error in a config.json."""
+    strict_init = config.__init__  # type: ignore[misc]
+
+    @wraps(strict_init)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            strict_init(self, *args, **kwargs)
+        except (StrictDataclassError, TypeError, AttributeError, KeyError, OverflowError, RecursionError) as error:
+            raise ValueError(f"not a configuration of this model: {' '.join(str(error).split())}") from error
+
+    config.__init__ = init  # type: ignore[misc]
+    return config
+
+
+@with_value_errors
 @strict
 class IHAConfig(PreTrainedConfig):
     """Configuration of `IHAForCausalLM`.
@@ -86,7 +106,7 @@ class IHAConfig(PreTrainedConfig):
     window: int | None = None
     global_every: int | None = 5
     layer_schedule: list[dict[str, Any]] | None = None
-    causal: str = "virtual"
+    causal: str | None = "virtual"
     rope_positions: str = "virtual"
     collapse: str = "per_head"
     mixing_init: str = "one_hot"
@@ -101,6 +121,7 @@ class IHAConfig(PreTrainedConfig):
     sliding_window: int | None = None
 
     default_theta = 500_000.0
+    causalities = CAUSALITIES[:2]  # that `causal` may have; None is for encoders
 
     def __post_init__(self, **kwargs: Any) -> None:
         check_fields(self)
@@ -131,7 +152,8 @@ class IHAConfig(PreTrainedConfig):
         return self._visibility(self.layers[layer_idx])
 
     def _visibility(self, spec: LayerSpec) -> Visibility:
-        return spec.visibility(self.causal if spec.is_interleaved else "virtual")  # type: ignore[arg-type]
+        own_rule = spec.is_interleaved or self.causal is None
+        return spec.visibility(self.causal if own_rule else "virtual")  # type: ignore[arg-type]
 
     def _schedule(self) -> Schedule:
         L = self.num_hidden_layers
@@ -197,18 +219,3 @@ class IHAConfig(PreTrainedConfig):
         if self.attention_dropout:
             raise ValueError(f"attention_dropout is not supported, got {self.attention_dropout}")
         check_rope(self.rope_parameters or {}, ROPE_TYPES)
-
-
-_strict_init = IHAConfig.__init__
-
-
-@wraps(_strict_init)
-def _init(self: IHAConfig, *args: Any, **kwargs: Any) -> None:
-    """Errors of `@strict` beyond our own checks become ValueError, like every other error in a config.json."""
-    try:
-        _strict_init(self, *args, **kwargs)
-    except (StrictDataclassError, TypeError, AttributeError, KeyError, OverflowError, RecursionError) as error:
-        raise ValueError(f"not a configuration of this model: {' '.join(str(error).split())}") from error
-
-
-IHAConfig.__init__ = _init  # type: ignore[method-assign]

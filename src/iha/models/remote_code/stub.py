@@ -3,7 +3,11 @@
 try:
     from iha.models import (
         IHAConfig,
+        IHAEncoderConfig,
+        IHAEncoderForSequenceClassification,
+        IHAEncoderModel,
         IHAForCausalLM,
+        IHAForMaskedLM,
         IHAForQuestionAnswering,
         IHAForSequenceClassification,
         IHAForTokenClassification,
@@ -11,13 +15,17 @@ try:
     )
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "This checkpoint is an Interleaved Head Attention model (model_type 'iha'). Its code is in the package `iha`: "
+        "This checkpoint is an Interleaved Head Attention model (model_type 'iha…'). Its code is in the package `iha`: "
         f"pip install 'iha[models]'. (Not found: {error.name})"
     ) from error
 
 __all__ = [
     "IHAConfig",
+    "IHAEncoderConfig",
+    "IHAEncoderForSequenceClassification",
+    "IHAEncoderModel",
     "IHAForCausalLM",
+    "IHAForMaskedLM",
     "IHAForQuestionAnswering",
     "IHAForSequenceClassification",
     "IHAForTokenClassification",

@@ -1,4 +1,4 @@
-"""The language model and its kin, as `transformers` models. Importing this package registers them with the Auto classes."""
+"""The language model and its kin, as `transformers` models. Importing the package registers them with Auto classes."""
 
 from transformers import (
     AutoConfig,
@@ -6,17 +6,20 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
 
 from iha.models.configuration import IHAConfig
+from iha.models.cross_decoder import IHAEncoderDecoderConfig
 from iha.models.encoder import (
     IHAEncoderConfig,
     IHAEncoderForSequenceClassification,
     IHAEncoderModel,
     IHAForMaskedLM,
 )
+from iha.models.encoder_decoder import IHAEncoderDecoderModel, IHAForConditionalGeneration
 from iha.models.fine_tuning import lora_config, merge_lora
 from iha.models.heads import IHAForQuestionAnswering, IHAForSequenceClassification, IHAForTokenClassification
 from iha.models.loading import load_strict
@@ -34,14 +37,20 @@ AutoConfig.register(IHAEncoderConfig.model_type, IHAEncoderConfig, exist_ok=True
 AutoModel.register(IHAEncoderConfig, IHAEncoderModel, exist_ok=True)
 AutoModelForMaskedLM.register(IHAEncoderConfig, IHAForMaskedLM, exist_ok=True)
 AutoModelForSequenceClassification.register(IHAEncoderConfig, IHAEncoderForSequenceClassification, exist_ok=True)
+AutoConfig.register(IHAEncoderDecoderConfig.model_type, IHAEncoderDecoderConfig, exist_ok=True)
+AutoModel.register(IHAEncoderDecoderConfig, IHAEncoderDecoderModel, exist_ok=True)
+AutoModelForSeq2SeqLM.register(IHAEncoderDecoderConfig, IHAForConditionalGeneration, exist_ok=True)
 
 __all__ = [
     "PRESETS",
     "IHAConfig",
     "IHAEncoderConfig",
+    "IHAEncoderDecoderConfig",
+    "IHAEncoderDecoderModel",
     "IHAEncoderForSequenceClassification",
     "IHAEncoderModel",
     "IHAForCausalLM",
+    "IHAForConditionalGeneration",
     "IHAForMaskedLM",
     "IHAForQuestionAnswering",
     "IHAForSequenceClassification",

@@ -24,6 +24,11 @@ AUTO_MAPS = {  # by model_type
         "AutoModelForMaskedLM": "modeling_iha.IHAForMaskedLM",
         "AutoModelForSequenceClassification": "modeling_iha.IHAEncoderForSequenceClassification",
     },
+    "iha_encoder_decoder": {
+        "AutoConfig": "modeling_iha.IHAEncoderDecoderConfig",
+        "AutoModel": "modeling_iha.IHAEncoderDecoderModel",
+        "AutoModelForSeq2SeqLM": "modeling_iha.IHAForConditionalGeneration",
+    },
 }
 
 

@@ -4,6 +4,7 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForImageClassification,
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
@@ -25,6 +26,7 @@ from iha.models.heads import IHAForQuestionAnswering, IHAForSequenceClassificati
 from iha.models.loading import load_strict
 from iha.models.modeling import IHAForCausalLM, IHAModel, IHAPreTrainedModel
 from iha.models.presets import PRESETS, preset
+from iha.models.vision import IHAForImageClassification, IHAVisionConfig, IHAVisionModel
 
 AutoConfig.register(IHAConfig.model_type, IHAConfig, exist_ok=True)
 AutoModel.register(IHAConfig, IHAModel, exist_ok=True)
@@ -40,6 +42,9 @@ AutoModelForSequenceClassification.register(IHAEncoderConfig, IHAEncoderForSeque
 AutoConfig.register(IHAEncoderDecoderConfig.model_type, IHAEncoderDecoderConfig, exist_ok=True)
 AutoModel.register(IHAEncoderDecoderConfig, IHAEncoderDecoderModel, exist_ok=True)
 AutoModelForSeq2SeqLM.register(IHAEncoderDecoderConfig, IHAForConditionalGeneration, exist_ok=True)
+AutoConfig.register(IHAVisionConfig.model_type, IHAVisionConfig, exist_ok=True)
+AutoModel.register(IHAVisionConfig, IHAVisionModel, exist_ok=True)
+AutoModelForImageClassification.register(IHAVisionConfig, IHAForImageClassification, exist_ok=True)
 
 __all__ = [
     "PRESETS",
@@ -51,12 +56,15 @@ __all__ = [
     "IHAEncoderModel",
     "IHAForCausalLM",
     "IHAForConditionalGeneration",
+    "IHAForImageClassification",
     "IHAForMaskedLM",
     "IHAForQuestionAnswering",
     "IHAForSequenceClassification",
     "IHAForTokenClassification",
     "IHAModel",
     "IHAPreTrainedModel",
+    "IHAVisionConfig",
+    "IHAVisionModel",
     "load_strict",
     "lora_config",
     "merge_lora",

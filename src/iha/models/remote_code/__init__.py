@@ -29,6 +29,11 @@ AUTO_MAPS = {  # by model_type
         "AutoModel": "modeling_iha.IHAEncoderDecoderModel",
         "AutoModelForSeq2SeqLM": "modeling_iha.IHAForConditionalGeneration",
     },
+    "iha_vision": {
+        "AutoConfig": "modeling_iha.IHAVisionConfig",
+        "AutoModel": "modeling_iha.IHAVisionModel",
+        "AutoModelForImageClassification": "modeling_iha.IHAForImageClassification",
+    },
 }
 
 

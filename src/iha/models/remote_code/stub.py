@@ -10,11 +10,14 @@ try:
         IHAEncoderModel,
         IHAForCausalLM,
         IHAForConditionalGeneration,
+        IHAForImageClassification,
         IHAForMaskedLM,
         IHAForQuestionAnswering,
         IHAForSequenceClassification,
         IHAForTokenClassification,
         IHAModel,
+        IHAVisionConfig,
+        IHAVisionModel,
     )
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
@@ -31,9 +34,12 @@ __all__ = [
     "IHAEncoderModel",
     "IHAForCausalLM",
     "IHAForConditionalGeneration",
+    "IHAForImageClassification",
     "IHAForMaskedLM",
     "IHAForQuestionAnswering",
     "IHAForSequenceClassification",
     "IHAForTokenClassification",
     "IHAModel",
+    "IHAVisionConfig",
+    "IHAVisionModel",
 ]

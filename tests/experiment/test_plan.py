@@ -28,8 +28,23 @@ def test_mechanisms_differ_in_nothing_but_attention(tmp_path):
     recipes = [run.recipe.as_dict() for run in runs]
     for recipe in recipes:
         del recipe["name"], recipe["model"]["attention"]
+        recipe["model"]["config"].pop("window", None)  # of Global+Local
     assert all(recipe == recipes[0] for recipe in recipes)
     assert {run.recipe.model.attention for run in runs} == set(MECHANISMS)
+
+
+def test_windows_are_those_of_the_paper_to_scale(tmp_path):
+    """512 of 8192 tokens for Global+Local, N/(2 P²) for IHA; every fifth layer is global."""
+    for run in plan(Settings(phases=("pretrain",), changes=("data.context=512",)), RECIPES, tmp_path):
+        windows = [layer.window for layer in model_config(run.recipe, 1024, 0).layers]
+        wanted = {"global_local": 32, "iha": 64}.get(run.mechanism)
+        assert windows == [wanted] * 4 + [None]
+
+
+def test_the_mixing_rate_is_a_multiple_of_the_tuned_rate(tmp_path):
+    settings = Settings(mechanisms=(), variants=("mixing rate x10",), phases=("pretrain",), rates=(("iha", 7e-3),))
+    (run,) = plan(settings, RECIPES, tmp_path)
+    assert run.recipe.optimiser.mixing_learning_rate == pytest.approx(7e-2)
 
 
 def test_tuned_rates_are_those_of_pre_training(tmp_path):

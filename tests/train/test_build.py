@@ -1,5 +1,7 @@
 """The model of a recipe: sizes, seeds, precision, weights to start from, and which parameters are mixing."""
 
+from dataclasses import replace
+
 import pytest
 import runs
 import torch
@@ -69,6 +71,33 @@ def test_mixing_is_what_a_mechanism_adds_to_the_projections(attention):
     assert names <= {name for name, _ in model.named_parameters()}
     if attention == "iha":
         assert all(name.startswith("model.layers.0.self_attn.") for name in names)  # the second layer is global
+
+
+def test_scaled_weights_let_tokens_stand_out_of_the_residual_stream():
+    """And every mechanism begins with the same backbone."""
+    backbones = []
+    for attention in ("iha", "global", "global_local", "talking_heads", "differential"):
+        plain = recipe(attention, tie_word_embeddings=False, initializer_range=0.1, hidden_size=64)
+        scaled = replace(plain, model=replace(plain.model, initialisation="scaled"))
+        before, after = (build_model(made, model_config(made, 512, 0)) for made in (plain, scaled))
+        mixing = mixing_parameters(after)
+        for (name, weight), old in zip(after.named_parameters(), before.parameters(), strict=True):
+            if name in mixing or weight.dim() < 2:
+                torch.testing.assert_close(weight, old, rtol=0, atol=0)
+                continue
+            wanted = 1.0 if "embed" in name else 0.05 if "o_proj" in name or "down_proj" in name else 0.1
+            assert weight.std().item() == pytest.approx(wanted, rel=0.06)
+        backbones.append({name: weight for name, weight in after.named_parameters() if name not in mixing})
+    for other in backbones[1:]:
+        assert other.keys() == backbones[0].keys()
+        assert all(torch.equal(other[name], weight) for name, weight in backbones[0].items())
+
+
+def test_scaled_weights_need_untied_embeddings():
+    tied = recipe(tie_word_embeddings=True)
+    tied = replace(tied, model=replace(tied.model, initialisation="scaled"))
+    with pytest.raises(ValueError, match=r"model\.initialisation is 'scaled'.*untie them"):
+        build_model(tied, model_config(tied, 100, 0))
 
 
 def test_a_changed_configuration_derives_its_schedule_again():

@@ -16,9 +16,7 @@ from iha.evaluate.ruler.lengths import Draft, Rendered, TokenCounter, TooShortEr
 from iha.evaluate.ruler.tasks import RulerTask
 from iha.train.puzzles import Piece, Puzzle
 from iha.train.puzzles.hops import BOSSES, chain, fact, question
-from iha.train.puzzles.retrieval import (
-    NEEDLES, NOISE, PAIRS, VALUES, needle, needle_question, pair, pairs_question,
-)  # fmt: skip
+from iha.train.puzzles.retrieval import NEEDLES, NOISE, PAIRS, VALUES, needle, needle_question, pair, pairs_question
 from iha.train.puzzles.words import NAMES, WORDS
 
 ANSWER_TOKENS = 8  # room for the answer: a number of two digits, or a name
@@ -131,8 +129,8 @@ def _in_noise(made: Facts, counter: TokenCounter, index: int) -> Draft:
         rng = Random(f"{index}/{n}")
         sentences = [[NOISE[i % len(NOISE)]] for i in range(n)]
         places = sorted(rng.randrange(n) for _ in made.facts)
-        for place, fact in zip(places, rng.sample(made.facts, len(made.facts)), strict=True):
-            sentences[place].insert(0, fact)
+        for place, sentence in zip(places, rng.sample(made.facts, len(made.facts)), strict=True):
+            sentences[place].insert(0, sentence)
         text = "".join(sentence for group in sentences for sentence in group)
         return Rendered(_begun(made.before, text), made.question)
 

@@ -26,6 +26,8 @@ LABELS = {
     "iha": "IHA",
 }
 
+LOCAL_SHARE = 16  # of the context is a window of Global+Local: in the paper 512 of 8192 tokens
+
 # Ablations: each changes one setting of "iha".
 ABLATIONS: dict[str, tuple[str, ...]] = {
     "P=1": ("model.config.num_pseudo_heads=1",),
@@ -40,21 +42,25 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "window halved": ("model.config.window=16",),
     "window doubled": ("model.config.window=64",),
     "all layers local": ("model.config.global_every=null",),
-    "mixing rate x10": ("optimiser.mixing_learning_rate=4e-2",),
+    "mixing rate x10": (),  # see MIXING_RATES
     "full collapse": ("model.config.collapse=full",),
 }
 
-# How large: changes of every recipe. One core trains "small" at four to seven thousand tokens per second.
-# Weights begin at 1/√width: 0.02 is meant for wide models (docs/scale-model.md says what pilot runs showed).
+MIXING_RATES = {"mixing rate x10": 10.0}  # ablations of the learning rate of alpha and R, in multiples of the others'
+
+# How large: changes of every recipe. One core trains "small" at nine to fifteen thousand tokens per second.
+# Weights begin at 1/√width, embeddings at 1 (docs/scale-model.md says what pilot runs showed).
 _TWO_CORES = (
     "model.config.hidden_size=64", "model.config.intermediate_size=256", "model.config.num_hidden_layers=5",
     "model.config.num_attention_heads=4", "model.config.initializer_range=0.125",
+    "model.config.tie_word_embeddings=false",
+    "model.config.rope_parameters={rope_type: default, rope_theta: 10000.0}",
 )  # fmt: skip
 SIZES: dict[str, tuple[str, ...]] = {
     "quick": _TWO_CORES,  # the same model, hardly trained: see LENGTHS
     "small": _TWO_CORES,
-    "160m": ("model.preset=160m", "parallel.precision=bfloat16"),
-    "2.4b": ("model.preset=paper-2.4b", "parallel.precision=bfloat16"),
+    "160m": ("model.preset=160m", "model.initialisation=plain", "parallel.precision=bfloat16"),
+    "2.4b": ("model.preset=paper-2.4b", "model.initialisation=plain", "parallel.precision=bfloat16"),
 }
 # What a run of the quick size writes more often, because it is short.
 SHORTER = {
@@ -166,6 +172,10 @@ def _run(
     after = None
     if phase == "pretrain":
         changes += [*SIZES[settings.size], *COMMON, *settings.changes, *ABLATIONS.get(variant, ())]
+        if mechanism == "global_local":  # the paper's 512 tokens would be longer than the context
+            changes.append(
+                f"model.config.window={max(1, read_recipe(path, settings.changes).data.context // LOCAL_SHARE)}"
+            )
     else:
         after = run_name(PHASES[PHASES.index(phase) - 1], mechanism, "", seed)
         changes += [f"model.init_from={out / after / 'export'}", tokenizer_of(out / after), *settings.changes]
@@ -176,6 +186,9 @@ def _run(
     changes.append(f"data.directory={shared_data(out, phase, seed)}")
     changes += steps_of(path, LENGTHS[settings.size] if settings.length is None else settings.length)
     recipe = read_recipe(path, changes)
+    if variant in MIXING_RATES:
+        mixing = MIXING_RATES[variant] * recipe.optimiser.learning_rate
+        recipe = read_recipe(path, [*changes, f"optimiser.mixing_learning_rate={mixing}"])
     return Run(name, phase, mechanism, variant, seed, recipe.optimiser.learning_rate, recipe, after)
 
 

@@ -87,8 +87,12 @@ def talking_heads_attention_reference(
 
 
 def _mix_heads(x: Tensor, mix: Tensor) -> Tensor:
-    """x (B, M, queries, keys) and mix (M, H) give (B, H, queries, keys), as one matrix product per sequence."""
-    return (mix.t().to(x.dtype) @ x.flatten(2)).unflatten(2, x.shape[2:])
+    """x (B, M, queries, keys) and mix (M, H) give (B, H, queries, keys), as one matrix product per sequence.
+
+    With mix expanded: for a matrix times a batch `matmul` would transpose the whole batch first.
+    """
+    expanded = mix.t().to(x.dtype).expand(len(x), -1, -1)  # (B, H, M)
+    return torch.bmm(expanded, x.flatten(2)).unflatten(2, x.shape[2:])
 
 
 def _check_mixes(H: int, mix_logits: Tensor, mix_weights: Tensor) -> None:

@@ -51,11 +51,33 @@ def build_model(recipe: Recipe, config: IHAConfig, device: torch.device | str = 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
             network = IHAForCausalLM(config)
+        if recipe.model.initialisation == "scaled":
+            scale_initialisation(network, recipe.seed)
     network.config.use_cache = False
     if recipe.optimiser.train == "mixing":
         freeze_all_but_mixing(network)
     dtype = torch.float64 if recipe.parallel.precision == "float64" else torch.float32
     return network.to(device=device, dtype=dtype)  # type: ignore[call-arg]
+
+
+@torch.no_grad()
+def scale_initialisation(model: IHAForCausalLM, seed: int) -> None:
+    """Embeddings of standard deviation 1; matrices that add to the residual stream divided by √(2 layers).
+
+    With one range for all, a layer's first output is 1/range times as large as the embedding it is added to. Drawn
+    matrix by matrix from the seed alone: mechanisms begin with the same backbone, whatever they draw for themselves.
+    """
+    if model.config.tie_word_embeddings:
+        raise ValueError("model.initialisation is 'scaled': tied embeddings would give logits of √width, untie them")
+    generator = torch.Generator().manual_seed(seed)
+    mixing = mixing_parameters(model)
+    for name, weight in model.named_parameters():
+        if name in mixing or weight.dim() < 2:
+            continue
+        spread = 1.0 if "embed_tokens" in name else model.config.initializer_range
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            spread /= math.sqrt(2 * model.config.num_hidden_layers)
+        weight.copy_(spread * torch.randn(weight.shape, generator=generator))
 
 
 def mixing_parameters(model: nn.Module) -> set[str]:

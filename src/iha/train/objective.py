@@ -21,9 +21,7 @@ class Objective(nn.Module):
         self.model = model
         self.chunk = chunk
 
-    def forward(
-        self, tokens: Tensor, labels: Tensor, documents: Tensor | None, few_targets: bool = False
-    ) -> Tensor:
+    def forward(self, tokens: Tensor, labels: Tensor, documents: Tensor | None, few_targets: bool = False) -> Tensor:
         """tokens, labels, documents (B, N) to the sum of the cross-entropies of all targets.
 
         With `few_targets` logits are computed for the targets alone: where only answers count, a fraction of the work.

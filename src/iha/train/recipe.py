@@ -18,6 +18,9 @@ class Model:
     preset: str | None = None
     attention: Literal["iha", "global", "global_local", "talking_heads", "differential"] = "iha"
     config: dict[str, Any] = field(default_factory=dict)
+    # "plain": every matrix at config.initializer_range. "scaled": embeddings at 1, and what is added to the residual
+    # stream at 1/√(2 layers) of the range, so that tokens can be told apart in it from the first step.
+    initialisation: Literal["plain", "scaled"] = "plain"
     init_from: str | None = (
         None  # a Hugging Face directory: weights to start from, e.g. of `iha export` or `iha convert`
     )

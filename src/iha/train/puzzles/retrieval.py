@@ -16,17 +16,18 @@ LONGEST_GAP = 5  # sentences of noise between two needles
 
 
 def pairs(rng: random.Random, counts: Sequence[int]) -> Puzzle:
-    """Keys with their values, then all of them again in another order. All keys of a document are different.
+    """Keys with their values, then twice as many of them again, drawn with repetition. All keys are different.
 
-    Everything is asked for, so that half of the document can be known from the other half. A value follows its key at
-    once, both times: that is what one induction head retrieves, the least a model must have learned to do more.
+    With repetition, because otherwise the values not yet named would narrow down the next: models learned that
+    elimination (half of two values right, then all) and stopped there. A value follows its key at once, both times:
+    that is what one induction head retrieves, the least a model must have learned to do more.
     """
     # Every length has the same share of the tokens: what is learned first, from short lists, would drown in long ones.
     (count,) = rng.choices(counts, weights=[1 / count for count in counts])
     keys = rng.sample(WORDS, count)
     values = [str(value) for value in rng.sample(VALUES, count)]
     pieces = [Piece(PAIRS + "".join(pair(key, value) for key, value in zip(keys, values, strict=True)))]
-    for place, asked in enumerate(rng.sample(range(count), count)):
+    for place, asked in enumerate(rng.choices(range(count), k=2 * count)):
         question = pairs_question(keys[asked]) if place == 0 else f" {keys[asked]}"
         pieces += [Piece(question), Piece(f" {values[asked]}", is_answer=True)]
     return Puzzle(tuple(pieces), {"pairs": count})
@@ -41,7 +42,7 @@ def pairs_question(key: str) -> str:
 
 
 def needles(rng: random.Random, counts: Sequence[int]) -> Puzzle:
-    """RULER's Multi-Key task in few words: numbers hidden in repeated sentences, all of them asked for."""
+    """RULER's Multi-Key task in few words: numbers hidden in repeated sentences, as many questions as numbers."""
     count = rng.choice(list(counts))
     keys = rng.sample(WORDS, count)
     values = [str(value) for value in rng.sample(VALUES, count)]
@@ -51,7 +52,7 @@ def needles(rng: random.Random, counts: Sequence[int]) -> Puzzle:
             text, place = text + NOISE[place % len(NOISE)], place + 1
         text += needle(key, value) if key else ""
     pieces = [Piece(text.replace("\n ", "\n"))]
-    for asked in rng.sample(range(count), count):
+    for asked in rng.choices(range(count), k=count):
         pieces += [Piece(needle_question(keys[asked])), Piece(f" {values[asked]}", is_answer=True)]
     return Puzzle(tuple(pieces), {"needles": count})
 

@@ -8,7 +8,7 @@ from iha.train.puzzles.puzzle import Generator
 from iha.train.puzzles.retrieval import needles, pairs
 
 PUZZLES: dict[str, Generator] = {
-    "pairs": partial(pairs, counts=(2, 3, 4, 8, 16)),
+    "pairs": partial(pairs, counts=(2, 4, 8)),
     "needles": partial(needles, counts=(1, 2, 4, 8)),
     "hops": partial(hops, depths=(1, 2, 3), people=(4, 6, 8)),
     "arithmetic": partial(arithmetic, steps=(1, 2, 3)),

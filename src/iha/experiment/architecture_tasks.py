@@ -162,11 +162,8 @@ class Digits(Task):
     name, what, steps, batch, feed_forward = "digits", "vision, handwritten digits", 300, 64, 128
 
     def build(self, mechanism: str, fields: dict[str, Any]) -> PreTrainedModel:
-        return IHAForImageClassification(
-            IHAVisionConfig(
-                **fields, image_size=8, patch_size=2, num_channels=1, num_hidden_layers=3, num_labels=10
-            )
-        )
+        fields = {**fields, "num_hidden_layers": 3, "num_labels": 10}
+        return IHAForImageClassification(IHAVisionConfig(**fields, image_size=8, patch_size=2, num_channels=1))
 
     @cached_property
     def images(self) -> dict[str, Batch]:

@@ -133,6 +133,17 @@ def test_trains_saves_and_is_found(tied: bool, tmp_path: Path) -> None:
     assert type(AutoModel.from_pretrained(tmp_path)) is IHAEncoderDecoderModel
 
 
+def test_a_larger_vocabulary_is_one_matrix() -> None:
+    model, (x, mask), y = seq2seq(tie_word_embeddings=True), padded_source(), tokens(2, 5, seed=4)
+    before = model(x, attention_mask=mask, decoder_input_ids=y).logits
+    model.resize_token_embeddings(VOCABULARY + 3)
+    after = model(x, attention_mask=mask, decoder_input_ids=y).logits
+    torch.testing.assert_close(after[..., :VOCABULARY], before, **TIGHT)
+    assert model.model.encoder.embed_tokens.weight is model.lm_head.weight
+    with pytest.raises(ValueError, match="tie_word_embeddings=False"):
+        seq2seq(tie_word_embeddings=False).resize_token_embeddings(VOCABULARY + 3)
+
+
 def test_gradient_checkpointing_gives_equal_gradients() -> None:
     model, (x, mask), labels = seq2seq().train(), padded_source(), tokens(2, 5, seed=4)
     gradients = []

@@ -35,6 +35,8 @@ class IHAEncoderDecoderModel(IHAEncoderDecoderPreTrainedModel):
         return self.decoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
+        if not self.config.tie_word_embeddings:
+            raise ValueError("tie_word_embeddings=False: encoder and decoder have embeddings of their own; set each")
         self.encoder.embed_tokens = self.decoder.embed_tokens = value  # type: ignore[assignment]
 
     @can_return_tuple

@@ -85,6 +85,8 @@ def fits(attention: SelfAttention, num_states: int) -> bool:
     heads that fill vector registers, and with a table of moderate size."""
     if type(attention) not in _LAYERS or attention.head_dim % 8 or table_bytes(attention, num_states) > _LARGEST_TABLE:
         return False
+    if attention.gate is not None or attention.exclusive:
+        return False
     plain = attention.causal is None and attention.window is None and attention.rope_theta is None
     return plain and attention.q_norm is None and attention.num_kv_heads == attention.num_heads
 

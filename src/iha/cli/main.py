@@ -17,6 +17,7 @@ from iha.cli.experiment_compare import compare
 from iha.cli.experiment_evaluate import evaluate
 from iha.cli.experiment_inside import inside
 from iha.cli.experiment_measure import measure
+from iha.cli.experiment_speed import speed
 from iha.cli.experiment_upcycle import upcycle
 from iha.cli.export import export
 from iha.cli.flops import flops
@@ -64,6 +65,7 @@ experiment.command("evaluate", cls=Command)(evaluate)
 experiment.command("measure", cls=Command)(measure)
 experiment.command("compare", cls=Command)(compare)
 experiment.command("inside", cls=Command)(inside)
+experiment.command("speed", cls=Command)(speed)
 experiment.command("upcycle", cls=Command)(upcycle)
 experiment.command("architectures", cls=Command)(architectures)
 app.add_typer(experiment, name="experiment")

@@ -6,6 +6,7 @@ Runs of a sweep of learning rates are shorter and are compared among themselves 
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean
@@ -20,8 +21,24 @@ LEVELS = (0.5, 0.95)  # accuracies for which the first time they are reached is 
 _OF_A_SWEEP = re.compile(r"-lr[^-]+(-\d+)?-s\d+$")  # 1e-05 has a hyphen
 
 
+SPEED, SPEED_KIND = "speed.json", "scale-model-speed"  # of experiment/speed.py, beside the runs
+
+
 def read_runs(directory: Path) -> list[Record]:
-    return [read_record(path, KIND) for path in sorted(directory.glob("*-s*.json"))]
+    runs = [read_record(path, KIND) for path in sorted(directory.glob("*-s*.json"))]
+    measured = directory / SPEED
+    return at_measured_speed(runs, read_record(measured, SPEED_KIND)) if measured.is_file() else runs
+
+
+def at_measured_speed(runs: Sequence[Record], measured: Record) -> list[Record]:
+    """Pre-training with the speeds measured in turns: those that runs report of themselves are not comparable."""
+    speeds = measured.results["tokens_per_second"]
+    return [
+        replace(run, results=run.results | {"tokens_per_second": {"median": speeds[run.config["label"]]}})
+        if run.config["phase"] == "pretrain" and run.config["label"] in speeds
+        else run
+        for run in runs
+    ]
 
 
 def compare_all(records: Sequence[Record]) -> dict[str, Any]:

@@ -75,7 +75,25 @@ def cost_table(compared: dict[str, Any]) -> Table:
                 f"{row['tokens_per_second']:,.0f}", f"{row['peak_bytes'] / 2**20:,.0f}", f"{row['learning_rate']:g}",
             ]
         )  # fmt: skip
-    table.note("FLOPs of training. Speed is the median of a run; peak memory is that of the process that made it.")
+    table.note(
+        "FLOPs of training. Speed as `iha experiment speed` measured it, else a run's median. Peak memory is that of "
+        "the process that made the run."
+    )
+    return table
+
+
+def speed_table(record: Record) -> Table:
+    """Training steps of all mechanisms, taken in turns."""
+    found = record.results
+    columns = [Column("tokens/s", "right"), Column(f"of {found['reference']}", "right"), Column("three runs", "right")]
+    table = Table("Training speed", ["model", *columns])
+    for label, speed in found["tokens_per_second"].items():
+        ratio = speed / found["tokens_per_second"][found["reference"]]
+        runs = ", ".join(f"{ratio:.2f}" for ratio in found["ratios"][label])
+        table.add([label, f"{speed:,.0f}", f"{ratio:.2f}", runs])
+    table.note(f"In turns in one process, {record.config['threads']} thread, best of {record.config['rounds']} turns.")
+    for warning in found["quiet"]["warnings"]:
+        table.note(warning)
     return table
 
 

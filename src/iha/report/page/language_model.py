@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from iha.evaluate.pseudo_heads import KIND as PSEUDO_HEADS
-from iha.experiment.compare import compare_all
+from iha.experiment.compare import SPEED_KIND, at_measured_speed, compare_all
 from iha.experiment.evaluation import KIND as EVALUATION
 from iha.experiment.measure import KIND as MEASUREMENT
 from iha.experiment.run import KIND as RUN
@@ -25,9 +26,9 @@ EVALUATE = "iha experiment evaluate out/scale-model"
 def language_model_section(results: Results) -> Section:
     section = Section("language-model", "Language model")
     section.paragraph(
-        "Five mechanisms on one backbone, the same data in the same order, the same optimiser: four tenths real "
-        "text, the rest puzzles that ask for retrieval and for chained facts. The paper trains 2.4 B parameters on "
-        "240 B tokens; these models have about a million. What does not show here may show there."
+        "Five mechanisms on one backbone, the same data in the same order, the same optimiser: half real text, half "
+        "puzzles that ask for retrieval, chained facts and arithmetic. The paper trains 2.4 B parameters on 240 B "
+        "tokens; these models have less than half a million. What does not show here may show there."
     )
     studies = scale_models(results)
     if not studies:
@@ -55,9 +56,12 @@ def _add_phase(section: Section, compared: dict[str, Any], command: str, number:
 
 def scale_models(results: Results) -> list[tuple[str, list[Record]]]:
     """The runs of every scale model: those of one directory were trained to be compared. This run's first."""
-    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    groups: dict[tuple[str, Path], list[Record]] = defaultdict(list)
     for found in results.of_kind(RUN):
-        groups[found.origin, str(found.path.parent)].append(found.record)
+        groups[found.origin, found.path.parent].append(found.record)
+    for speed in results.of_kind(SPEED_KIND):
+        place = speed.origin, speed.path.parent
+        groups[place] = at_measured_speed(groups[place], speed.record)
     return [
         (origin, sorted(runs, key=lambda run: str(run.config["name"]))) for (origin, _), runs in groups.items() if runs
     ]

@@ -36,6 +36,7 @@ CROSS_CUTTING = {
     "cli/test_bad_input.py": "bad input of all commands that compute",
     "cli/test_bad_runs.py": "bad input of all commands that train, evaluate and report",
     "layers/test_dropout.py": "one option of several layers",
+    "layers/test_output_side.py": "two options of every layer",
     "models/test_bitsandbytes.py": "another project's quantisation",
     "models/test_compiled.py": "torch.compile of the whole model",
     "models/test_hugging_face.py": "transformers' own test suite",

@@ -8,6 +8,8 @@ from iha.records import read_record
 
 RESULTS = Path(__file__).parent.parent / "results"
 KINDS = {
+    "architectures/digits.json": "architectures",
+    "architectures/masked-text.json": "architectures",
     "attention/attention.json": "attention-bench",
     "model/cpu-2048.json": "model-bench",
     "model/cpu-2048-compiled.json": "model-bench",

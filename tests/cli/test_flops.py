@@ -26,7 +26,8 @@ def test_the_papers_model(tmp_path: Path) -> None:
 def test_every_option(tmp_path: Path) -> None:
     options = (
         "--width 96 --heads 6 --kv-heads 2 --head-dim 8 --tokens 300 --pseudo-heads 3 --match causal --schedule iha "
-        "--layers 7 --causal token --collapse full --element-size 4"
+        "--layers 7 --causal token --collapse full --element-size 4 "
+        "--gate headwise"
     )
     result = CliRunner().invoke(app, ["flops", *options.split(), "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
@@ -35,7 +36,9 @@ def test_every_option(tmp_path: Path) -> None:
     assert found["question"]["shape"]["causal"] == "token"
     assert found["layers"][0]["cache_bytes"] == 2 * 300 * 2 * 8 * 4
     assert "no flash mask can express that" in found["layers"][3]["flash_obstacle"]
-    assert found["layers"][3]["parameters"]["mixing"] == 3 * (36 + 2 * 4 + 36)
+    assert found["layers"][3]["parameters"] == {
+        "projections": 96 * 8 * (2 * 6 + 2 * 2) + 96 * 6, "mixing": 3 * (36 + 2 * 4 + 36)
+    }  # fmt: skip
 
 
 def test_without_causality(tmp_path: Path) -> None:
@@ -56,6 +59,7 @@ def test_without_causality(tmp_path: Path) -> None:
         ("--kv-heads 7", "7 k/v heads"),
         ("--causal both", "'both'"),
         ("--collapse half", "'half'"),
+        ("--gate tanh", "'tanh'"),
         ("--match nothing", "'nothing'"),
         ("--schedule unheard_of", "'unheard_of'"),
         ("--pseudo-heads 100", "100 pseudo-heads"),

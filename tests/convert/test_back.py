@@ -86,3 +86,13 @@ def test_only_iha_checkpoints_come_back(sources: dict, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="layer 0 is talking_heads, which no plain architecture computes"):
         iha.convert.export(tmp_path / "iha", tmp_path / "plain")
     assert not (tmp_path / "plain").exists()
+
+
+@pytest.mark.parametrize("fields", [{"attention_gate": "headwise"}, {"exclusive_attention": True}])
+def test_nothing_is_folded_through_a_gate_or_the_own_value(sources: dict, fields: dict, tmp_path: Path) -> None:
+    config = iha.convert.from_pretrained(sources["llama"], 1).config
+    config.update(fields)
+    IHAForCausalLM(config).save_pretrained(tmp_path / "iha")
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        iha.convert.export(tmp_path / "iha", tmp_path / "plain")
+    assert not (tmp_path / "plain").exists()

@@ -183,3 +183,24 @@ def test_streams_shard_by_shard(sources: dict, tmp_path: Path, monkeypatch: pyte
     )
     iha.convert.convert(sources["qwen3"], tmp_path / "iha")
     assert len(written) > 2
+
+
+@pytest.mark.parametrize("gate", [None, "headwise", "elementwise"])
+@torch.no_grad()
+def test_gates_and_own_values_are_carried_over(gate: str | None, tmp_path: Path) -> None:
+    """The own value is taken before mixing, so it is still the original's."""
+    torch.manual_seed(3)
+    config = IHAConfig(**SIZES, attention="global", attention_gate=gate, exclusive_attention=True)
+    plain = IHAForCausalLM(config).eval()
+    plain.save_pretrained(tmp_path / "plain")
+    model = iha.convert.from_pretrained(tmp_path / "plain", 2)
+    assert all(layer.self_attn.num_pseudo_heads == 2 for layer in model.model.layers)
+    torch.testing.assert_close(model(tokens()).logits, plain(tokens()).logits, rtol=0, atol=1e-5)
+    without = IHAConfig(**{**config.to_dict(), "exclusive_attention": False})
+    assert (plain(tokens()).logits - loaded_into(without, plain)(tokens()).logits).abs().max() > 1e-2
+
+
+def loaded_into(config: IHAConfig, model: IHAForCausalLM) -> IHAForCausalLM:
+    other = IHAForCausalLM(config).eval()
+    other.load_state_dict(model.state_dict())
+    return other

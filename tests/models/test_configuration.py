@@ -71,6 +71,7 @@ def test_rope_theta_moves_to_rope_parameters() -> None:
         ({"causal": "sideways"}, "causal must be one of .* got 'sideways'"),
         ({"rope_positions": "none"}, "rope_positions"),
         ({"collapse": "half"}, "collapse must be one of"),
+        ({"attention_gate": "tanh"}, "attention_gate must be one of .* got 'tanh'"),
         ({"mixing_init": "zeros"}, "mixing_init must be one of"),
         ({"mixing_init": "warm_start"}, "warm_start"),
         ({"num_pseudo_heads": 0}, "num_pseudo_heads must be at least 1, got 0"),

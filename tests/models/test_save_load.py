@@ -8,12 +8,14 @@ from unittest import mock
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file
 from tiny import KINDS, tiny_config, tiny_model, tokens
 from transformers import AutoModel, AutoModelForCausalLM
 
 import iha
 from iha.models import IHAForCausalLM, IHAModel
+from iha.models.remote_code import AUTO_MAPS, stub
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -150,5 +152,15 @@ def test_every_class_of_the_stub_is_there(tmp_path: Path) -> None:
     stub = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(stub)
     named = json.loads((tmp_path / "config.json").read_text())["auto_map"]
-    assert {name.split(".")[1] for name in named.values()} == set(stub.__all__)
+    assert {name.split(".")[1] for name in named.values()} <= set(stub.__all__)
     assert all(hasattr(stub, name) for name in stub.__all__)
+
+
+def test_the_stub_has_every_class_that_the_auto_classes_are_pointed_to() -> None:
+    named = {name for classes in AUTO_MAPS.values() for name in classes.values()}
+    assert named == {f"modeling_iha.{name}" for name in stub.__all__}
+    for classes in AUTO_MAPS.values():
+        for auto, name in classes.items():
+            config = getattr(stub, classes["AutoConfig"].split(".")[1])
+            if auto != "AutoConfig":
+                assert getattr(transformers, auto)._model_mapping[config].__name__ == name.split(".")[1]

@@ -22,6 +22,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "paired_heads": {"attention": "paired_heads"},
     "talking_heads": {"attention": "talking_heads"},
     "differential": {"attention": "differential"},
+    "gated-exclusive": {
+        "attention": "iha",
+        "window": 4,
+        "global_every": 3,
+        "attention_gate": "elementwise",
+        "exclusive_attention": True,
+    },
 }
 
 

@@ -8,6 +8,7 @@ from iha.ops import reference
 from iha.ops.rotary import (
     Rotation,
     full_table,
+    grid_table,
     rotary_table,
     rotate,
     rotate_by,
@@ -104,3 +105,21 @@ def test_one_pseudo_head_at_its_token_is_left_alone() -> None:
     cos, sin = rotary_table(torch.zeros(1), 8, THETA, torch.float64)
     pseudo = torch.randn(2, 5, 1, 4, 8, dtype=torch.float64)
     assert torch.equal(rotate_pseudo_heads_(pseudo.clone(), cos, sin), pseudo)
+
+
+def test_grid_scores_depend_on_differences_of_rows_and_of_columns() -> None:
+    """And a grid of one row or one column is 1-D RoPE on half of the features."""
+    rows, columns, D = 5, 7, 8
+    cos, sin = grid_table(rows, columns, D, 10.0, torch.float64)
+    q, k = torch.randn(2, D, dtype=torch.float64)
+    q, k = (rotate_by(t.expand(rows * columns, 1, D), cos, sin).view(rows, columns, D) for t in (q, k))
+    scores = torch.einsum("abd,ced->abce", q, k)
+    for shift in (1, 2):
+        torch.testing.assert_close(scores[shift:, :, shift:], scores[:-shift, :, :-shift], atol=1e-12, rtol=0)
+        torch.testing.assert_close(scores[:, shift:, :, shift:], scores[:, :-shift, :, :-shift], atol=1e-12, rtol=0)
+    assert (scores[1:, :, :-1] - scores[:-1, :, 1:]).abs().max() > 1e-3
+    line = grid_table(rows, 1, D, 10.0, torch.float64)
+    torch.testing.assert_close(line[0][:, : D // 4], rotary_table(torch.arange(rows), D // 2, 10.0, torch.float64)[0])
+    assert (line[0][:, D // 4 :] == 1).all()
+    with pytest.raises(ValueError, match="divisible by 4, got 6"):
+        grid_table(2, 2, 6, 10.0, torch.float32)

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from iha.layers.multihead import MultiHeadAttention
 from iha.synthetic import state_attention
 from iha.synthetic.config import RunConfig
 from iha.synthetic.model import build_attention
-from iha.synthetic.state_attention import Tokens, attend_states
+from iha.synthetic.state_attention import Tokens, attend_states, fits
 from iha.synthetic.trainer import Trainer, build_model
 
 needs_compiler = pytest.mark.skipif(state_attention.compiler() is None, reason="no C++ compiler")
@@ -94,6 +95,12 @@ def test_states_are_refused_where_they_do_not_fit() -> None:
     assert build_model(wide).has_states()
     large = replace(wide, mechanism="simplicial", sizes=(20,))  # 800 states: 4 GB of triples
     assert not build_model(large).has_states()
+
+
+@pytest.mark.parametrize("options", [{"gate": "headwise"}, {"exclusive": True}])
+def test_what_follows_attention_is_not_left_out(options: dict) -> None:
+    assert fits(MultiHeadAttention(16, 2, causal=None), 5)
+    assert not fits(MultiHeadAttention(16, 2, causal=None, **options), 5)
 
 
 def test_other_dtypes_are_refused() -> None:

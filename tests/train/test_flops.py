@@ -30,9 +30,10 @@ def test_flops_are_those_of_the_matrices():
 
 
 @pytest.mark.parametrize("attention", ["global", "iha"])
-def test_torch_counts_the_same_apart_from_attention(attention):
+@pytest.mark.parametrize("gate", [None, "headwise", "elementwise"])
+def test_torch_counts_the_same_apart_from_attention(attention, gate):
     """The counter sees all of the matrix products; attention itself is compared in tests/accounting."""
-    shape = config(attention, context=32, num_hidden_layers=2, num_key_value_heads=2)
+    shape = config(attention, context=32, num_hidden_layers=2, num_key_value_heads=2, attention_gate=gate)
     tokens = torch.zeros(1, 32, dtype=torch.long)
     counter = FlopCounterMode(display=False)
     with counter, torch.no_grad():

@@ -6,6 +6,7 @@ from typing import Any
 
 from iha.layers.base import SelfAttention
 from iha.layers.schedule import LayerSpec
+from iha.ops.output import Gate
 from iha.ops.visibility import Causality, Visibility
 
 
@@ -20,6 +21,7 @@ class AttentionShape:
     causal: Causality = "virtual"
     collapse: str = "per_head"  # used by IHA only
     bias: bool = False
+    gate: Gate | None = None
 
     @property
     def G(self) -> int:  # noqa: N802
@@ -41,5 +43,5 @@ def layer_of(shape: AttentionShape, spec: LayerSpec) -> SelfAttention:
         own["init"] = "random"  # one that any number of mixed heads has
     return spec.build(
         shape.embed_dim, shape.num_heads, num_kv_heads=shape.num_kv_heads, head_dim=shape.head_dim, bias=shape.bias,
-        causal=shape.causal, device="meta", **own,
+        causal=shape.causal, gate=shape.gate, device="meta", **own,
     )  # fmt: skip

@@ -34,6 +34,9 @@ def flops(
     layers: Annotated[int, typer.Option(max=10**4, help="Of the model.")] = 26,
     causal: Annotated[str, typer.Option(help="virtual, token or none.")] = "virtual",
     collapse: Annotated[str, typer.Option(help="Of IHA: per_head or full.")] = "per_head",
+    gate: Annotated[
+        str | None, typer.Option(help="Of the output: headwise or elementwise; none when not given.")
+    ] = None,
     element_size: Annotated[int, typer.Option(max=64, help="Bytes of a cached number.")] = 2,
     out: Annotated[Path, typer.Option(help="Where flops.json and flops.md go.")] = Path("out/flops"),
     as_json: AsJson = False,
@@ -44,7 +47,8 @@ def flops(
     from iha.records import write_record, write_text
     from iha.report.flops import markdown, tables
 
-    shape = AttentionShape(width, heads, kv_heads, head_dim, None if causal == "none" else causal, collapse)  # type: ignore[arg-type]
+    rule = None if causal == "none" else causal
+    shape = AttentionShape(width, heads, kv_heads, head_dim, rule, collapse, gate=gate)  # type: ignore[arg-type]
     question = Question(shape, tokens, pseudo_heads, layers, window, match, schedule, element_size, pseudo_keys)
     with results_in(out) as directory:
         found = record(question, command_line())

@@ -78,6 +78,8 @@ def to_iha(
         mlp_bias=bool(getattr(source, "mlp_bias", False)),
         qk_norm=model_type == "qwen3" or bool(getattr(source, "qk_norm", False)),
         gated_mlp=bool(getattr(source, "gated_mlp", True)),
+        attention_gate=getattr(source, "attention_gate", None),
+        exclusive_attention=bool(getattr(source, "exclusive_attention", False)),
         attention="iha",
         num_pseudo_heads=num_pseudo_heads,
         num_pseudo_keys=num_pseudo_keys,

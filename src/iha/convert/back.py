@@ -38,6 +38,11 @@ def export(source: str | os.PathLike, destination: str | os.PathLike, *, progres
         for index, spec in enumerate(config.layers):
             if not spec.is_interleaved and spec.mechanism != LayerSpec().mechanism:
                 raise ValueError(f"layer {index} is {spec.mechanism}, which no plain architecture computes")
+        if config.attention_gate is not None or config.exclusive_attention:
+            raise ValueError(
+                f"attention_gate={config.attention_gate!r}, exclusive_attention={config.exclusive_attention}: mixing "
+                "cannot be folded through the gate or past the own value"
+            )
         raw = from_iha(config)
         with torch.device("meta"):
             model = IHAForCausalLM(config)

@@ -2,6 +2,7 @@
 
 from iha.layers.base import SelfAttention
 from iha.layers.cache import KVCache
+from iha.layers.cross import InterleavedCrossAttention, MultiHeadCrossAttention
 from iha.layers.differential import DifferentialAttention
 from iha.layers.interleaved import InterleavedHeadAttention
 from iha.layers.knocking_heads import KnockingHeadsAttention
@@ -15,11 +16,13 @@ from iha.layers.talking_heads import TalkingHeadsAttention
 
 __all__ = [
     "DifferentialAttention",
+    "InterleavedCrossAttention",
     "InterleavedHeadAttention",
     "KVCache",
     "KnockingHeadsAttention",
     "LayerSpec",
     "MultiHeadAttention",
+    "MultiHeadCrossAttention",
     "MultiTokenAttention",
     "PairedHeadsAttention",
     "SelfAttention",

@@ -1,7 +1,8 @@
 """What every self-attention layer here shares: four projections, RoPE, padding, and decoding with a cache.
 
 A mechanism subclasses `SelfAttention`, adds its own parameters and defines how heads attend. A forward runs
-project → rotate → (cache) → attend → output projection. For a single new token, decode takes the place of attend.
+project → rotate → (cache) → attend → (exclude the own value) → (gate) → output projection. For a single new token,
+decode takes the place of attend.
 """
 
 import math
@@ -18,6 +19,7 @@ from iha.ops.checks import CAUSALITIES, check_masking
 from iha.ops.decoding import additive_mask, visible_to_newest
 from iha.ops.inputs import zero_padding
 from iha.ops.masking import Masking
+from iha.ops.output import GATES, Gate, exclude_own_value, gate_heads
 from iha.ops.precision import wide
 from iha.ops.rotary import Rotation, rotation_by_theta
 from iha.ops.visibility import Causality, Visibility
@@ -48,18 +50,23 @@ class SelfAttention(StatesItsCosts, nn.Module):
         causal: Causality = "virtual",
         window: int | None = None,
         rope_theta: float | None = None,
+        gate: Gate | None = None,
+        exclusive: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         _check(embed_dim, num_heads, num_kv_heads, head_dim, causal, window, rope_theta)
+        if gate is not None and gate not in GATES:
+            raise ValueError(f"gate must be one of {GATES} or None, got {gate!r}")
         self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, num_kv_heads  # E, H, G
         self.num_mixed_heads, self.num_mixed_kv_heads = num_heads, num_kv_heads  # H', G': those that attend
         self.head_dim = embed_dim // num_heads if head_dim is None else head_dim  # D
         if rope_theta is not None and self.head_dim % 2:
             raise ValueError(f"RoPE rotates pairs of features: head_dim must be even, got {self.head_dim}")
         self.causal, self.window, self.rope_theta = causal, window, rope_theta
+        self.gate, self.exclusive = gate, exclusive
         out_bias = bias if out_bias is None else out_bias
         self.has_bias, self.has_out_bias, self.has_qk_norm = bias, out_bias, qk_norm_eps is not None
         options: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
@@ -67,6 +74,8 @@ class SelfAttention(StatesItsCosts, nn.Module):
         self.k_proj = nn.Linear(embed_dim, num_kv_heads * self.head_dim, **options)
         self.v_proj = nn.Linear(embed_dim, num_kv_heads * self.head_dim, **options)
         self.o_proj = nn.Linear(num_heads * self.head_dim, embed_dim, out_bias, device=device, dtype=dtype)
+        # Absent without a gate, so that checkpoints are those of the plain layer.
+        self.g_proj = None if gate is None else nn.Linear(embed_dim, self.gate_features, **options)
         # QK-norm (Qwen3 and others): queries and keys are normalised per head, over D features, before RoPE.
         self.q_norm, self.k_norm = (
             None if qk_norm_eps is None else nn.RMSNorm(self.head_dim, qk_norm_eps, device=device, dtype=dtype)
@@ -100,6 +109,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
             # Zeroing the heads alone is not enough: NaN or inf in padding would reach the projections' gradients.
             x = x.masked_fill(~key_padding_mask[:, :, None], 0)
         q, k, v = self.project(x)
+        own = self.own_value(v) if self.exclusive else None
         rotation = self._rotation(q, cache) if shared is None else shared.rotations[self.rotary_stride]
         if rotation is not None:
             q, k = rotation(q), self.rotate_keys(k, rotation)
@@ -117,8 +127,16 @@ class SelfAttention(StatesItsCosts, nn.Module):
                 k, v, masking = self._last_is_newest(cached)
                 out, weights = self._attend(q, k, v, masking, call)
             cache.keep(cached, self.visibility.reach_back)
+        if own is not None:
+            out = exclude_own_value(out, own)
+        if self.g_proj is not None:
+            out = gate_heads(out.flatten(2).unflatten(2, (self.num_heads, -1)), self.g_proj(x))
         out = self.o_proj(out.flatten(2))
         return out if shared is None else (out, weights)
+
+    def own_value(self, v: Tensor) -> Tensor:
+        """What `exclusive` removes: the value of the query's own token. v is (B, Nq, G, D), before any mixing."""
+        return v
 
     def rotate_keys(self, k: Tensor, rotation: Rotation) -> Tensor:
         """k (B, Nq, G, D), rotated to the positions of its tokens."""
@@ -236,6 +254,10 @@ class SelfAttention(StatesItsCosts, nn.Module):
             parts.append(f"rope_theta={self.rope_theta:g}")
         if self.dropout:
             parts.append(f"dropout={self.dropout}")
+        if self.gate is not None:
+            parts.append(f"gate={self.gate!r}")
+        if self.exclusive:
+            parts.append("exclusive=True")
         return ", ".join(parts)
 
 

@@ -1,5 +1,6 @@
 """The settings of one forward of a layer, apart from its inputs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,14 +14,15 @@ from iha.ops.rotary import Rotation
 class Shared:
     """What all layers of a model share in one forward."""
 
-    rotations: dict[int, Rotation]  # RoPE of the new tokens, keyed by the layers' `rotary_stride`
+    # RoPE of the new tokens, keyed by the layers' `rotary_stride`; None where positions are not rotary.
+    rotations: Mapping[int, Rotation | None]
     backend: str  # for the layers that take one
     with_weights: bool = False  # use the plain formula and return the attention weights
     decoding_masks: dict[Any, Tensor] = field(default_factory=dict)  # keyed by all that they depend on
 
     def to(self, device: torch.device | str, **_: Any) -> "Shared":
         """A copy on another device. `accelerate` calls this when it places layers on several devices."""
-        rotations = {stride: rotation.to(device) for stride, rotation in self.rotations.items()}
+        rotations = {stride: r if r is None else r.to(device) for stride, r in self.rotations.items()}
         return Shared(rotations, self.backend, self.with_weights)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from iha.ops.backends import flash
+from iha.ops.output import Gate
 from iha.ops.pairs import counted, kept, touched
 from iha.ops.visibility import Causality, Visibility
 
@@ -28,7 +29,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Flops:
-    projections: int  # the q, k, v and output projections
+    projections: int  # the q, k, v and output projections, and that of a gate
     mixing: int  # what the mechanism adds: alpha and R, mixed logits, convolutions, …
     attention: int  # scores, and weighted sums of values
 
@@ -72,6 +73,7 @@ class StatesItsCosts:
     has_bias: bool  # of the projections to q, k and v
     has_out_bias: bool
     has_qk_norm: bool
+    gate: Gate | None  # on the output
     key_value_sets: int = 1  # 2 where a query attends to pairs of tokens
     cache_obstacle: str | None = None  # why the mechanism has no cache, or None
     kernel_obstacle: str | None = None  # why no attention kernel computes it, or None
@@ -85,15 +87,21 @@ class StatesItsCosts:
         """The head width that an attention kernel sees."""
         return self.head_dim
 
+    @property
+    def gate_features(self) -> int:
+        """Outputs of the gate's projection."""
+        return 0 if self.gate is None else self.num_heads * (1 if self.gate == "headwise" else self.head_dim)
+
     def num_mixing_parameters(self) -> int:
         """By formula: what the mechanism adds to the projections."""
         return 0
 
     def num_parameters(self) -> Parameters:
         E, queries, keys = self.embed_dim, self.num_heads * self.head_dim, self._key_features
-        biases = (queries + 2 * keys) * self.has_bias + E * self.has_out_bias
+        gates = self.gate_features
+        biases = (queries + 2 * keys + gates) * self.has_bias + E * self.has_out_bias
         norms = 2 * self.head_dim * self.has_qk_norm
-        return Parameters(2 * E * (queries + keys) + biases + norms, self.num_mixing_parameters())
+        return Parameters(E * (2 * queries + 2 * keys + gates) + biases + norms, self.num_mixing_parameters())
 
     def unit_costs(self) -> UnitCosts:
         """Multi-head attention: per head, a dot product of width D with the key and D multiply-adds of the value."""
@@ -152,7 +160,8 @@ class StatesItsCosts:
     @property
     def _projection_flops(self) -> int:
         """Per token. Biases are only additions and are not counted."""
-        return 4 * self.embed_dim * (self.num_heads * self.head_dim + self._key_features)
+        features = self.num_heads * self.head_dim + self._key_features
+        return 2 * self.embed_dim * (2 * features + self.gate_features)
 
 
 def _key_pairs(rule: Visibility, num_tokens: int, convention: str) -> Fraction:

@@ -67,6 +67,9 @@ class DifferentialAttention(MultiHeadAttention):
             backend=call.backend,
         )  # (B, Nq, H/2, 2D)
 
+    def own_value(self, v: Tensor) -> Tensor:
+        return v.flatten(2).unflatten(2, (self.num_kv_heads // 2, -1))  # (B, Nq, G/2, 2D)
+
     decode = SelfAttention.decode  # not that of multi-head attention: there are two maps
 
     def attend_with_weights(

@@ -19,6 +19,7 @@ from iha.ops.inputs import as_autocast, zero_padding
 from iha.ops.interleaved import interleaved_head_attention
 from iha.ops.masking import Masking
 from iha.ops.mixing import collapse_pseudo_heads, mix
+from iha.ops.output import Gate
 from iha.ops.visibility import Causality
 
 Collapse = Literal["per_head", "full"]
@@ -45,6 +46,10 @@ class InterleavedHeadAttention(SelfAttention):
         collapse: "per_head", R of shape (H, P) as in Algorithm 1, or "full", (H, H*P) as in Definition 3.
         dropout: probability that an attention weight is dropped in training (`layer.eval()` switches it off). Slower
             and with (N*P)² weights in memory where there is a window, padding or documents.
+        gate: if given, the output is multiplied by a sigmoid of the hidden state (gated attention), by one number per
+            head ("headwise") or per feature of every head ("elementwise").
+        exclusive: whether each head's output loses its component along the token's own value, taken before mixing
+            (exclusive self-attention).
         init: initialisation of alpha and R, one of `INITIALISATIONS`. With "warm_start" the layer computes exactly
             multi-head attention with the same projections, until training changes alpha or R.
     """
@@ -73,13 +78,15 @@ class InterleavedHeadAttention(SelfAttention):
         init: Initialisation = "one_hot",
         backend: Backend = "auto",
         dropout: float = 0.0,
+        gate: Gate | None = None,
+        exclusive: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(
             embed_dim, num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, bias=bias,
             out_bias=out_bias, qk_norm_eps=qk_norm_eps, causal=causal, window=window, rope_theta=rope_theta,
-            device=device, dtype=dtype,
+            gate=gate, exclusive=exclusive, device=device, dtype=dtype,
         )  # fmt: skip
         check_dropout(dropout)
         self.dropout = dropout

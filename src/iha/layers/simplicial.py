@@ -42,6 +42,11 @@ class PairAttention(SelfAttention):
             q, k = self.q_norm(q), self.k_norm(k)
         return q, k.flatten(-2), v.flatten(-2)
 
+    def own_value(self, v: Tensor) -> Tensor:
+        """The value of the pair that a token forms with itself, (B, Nq, G, D)."""
+        first, second = v.chunk(2, dim=-1)
+        return first * second
+
     def rotate_keys(self, k: Tensor, rotation: Rotation) -> Tensor:
         return torch.cat([rotation(part) for part in k.chunk(2, dim=-1)], dim=-1)  # both sets
 
@@ -83,6 +88,10 @@ class SimplicialAttention(PairAttention):
         return simplicial_attention(
             q, k1, k2 + self.key_offset, v1, v2 + self.value_offset, **{**masking.keywords, "window": self.windows}
         )
+
+    def own_value(self, v: Tensor) -> Tensor:
+        first, second = v.chunk(2, dim=-1)
+        return first * (second + self.value_offset)
 
     def unit_costs(self) -> UnitCosts:
         """The first keys and values are weighted by the second: a pair of keys costs what one key does in attention."""

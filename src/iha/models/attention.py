@@ -43,6 +43,8 @@ def build_layer(config: IHAConfig, layer_idx: int) -> SelfAttention:
         out_bias=config.attention_out_bias,
         qk_norm_eps=config.rms_norm_eps if config.qk_norm else None,
         causal=config.visibility(layer_idx).causal,
+        gate=config.attention_gate,
+        exclusive=config.exclusive_attention,
         **own,
     )
 

@@ -1,7 +1,7 @@
 """The configuration of the language model: the fields of `LlamaConfig`, plus what interleaved head attention adds."""
 
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
@@ -11,7 +11,7 @@ from iha.layers.initialisation import check_mixed_heads
 from iha.layers.mechanisms import find_mechanism
 from iha.layers.schedule import LOCAL_WINDOW, LayerSpec, Schedule, flop_matched_window, repeated, with_global_layers
 from iha.models.field_checks import check_dtype, check_fields, check_rope
-from iha.ops.checks import check_common_index, check_dropout
+from iha.ops.checks import CAUSALITIES, check_common_index, check_dropout
 from iha.ops.visibility import Visibility
 
 LAYER_MECHANISMS = (
@@ -25,6 +25,25 @@ _LAYER_FIELDS = {"mechanism", "window", "num_pseudo_heads"}
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")  # those whose angles are linear in the position
 
 
+Config = TypeVar("Config", bound=type)
+
+
+def with_value_errors(config: Config) -> Config:
+    """Errors of `@strict` beyond our own checks become ValueError, like every other error in a config.json."""
+    strict_init = config.__init__  # type: ignore[misc]
+
+    @wraps(strict_init)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            strict_init(self, *args, **kwargs)
+        except (StrictDataclassError, TypeError, AttributeError, KeyError, OverflowError, RecursionError) as error:
+            raise ValueError(f"not a configuration of this model: {' '.join(str(error).split())}") from error
+
+    config.__init__ = init  # type: ignore[misc]
+    return config
+
+
+@with_value_errors
 @strict
 class IHAConfig(PreTrainedConfig):
     """Configuration of `IHAForCausalLM`.
@@ -54,6 +73,10 @@ class IHAConfig(PreTrainedConfig):
         gated_mlp: True for up, gate and down matrices (Llama), False for up and down (the paper's parameter count).
         attention_out_bias: bias of the output projection, if it differs from attention_bias.
         qk_norm: RMS norm of queries and keys, per head, before RoPE (Qwen3).
+        attention_gate: "headwise" or "elementwise" multiplies the output of every attention layer by a sigmoid of the
+            hidden state, per head or per feature (gated attention, arXiv 2505.06708); None: no gate.
+        exclusive_attention: whether every attention layer removes the component of its output along the token's own
+            value (exclusive self-attention, arXiv 2603.09078).
         converted_from: the source's config.json, if `iha.convert` made this model.
     """
 
@@ -99,19 +122,22 @@ class IHAConfig(PreTrainedConfig):
     window: int | None = None
     global_every: int | None = 5
     layer_schedule: list[dict[str, Any]] | None = None
-    causal: str = "virtual"
+    causal: str | None = "virtual"
     rope_positions: str = "virtual"
     collapse: str = "per_head"
     mixing_init: str = "one_hot"
     gated_mlp: bool = True
     attention_out_bias: bool | None = None
     qk_norm: bool = False
+    attention_gate: str | None = None
+    exclusive_attention: bool = False
     converted_from: dict[str, Any] | None = None
     # Read by the caches of `transformers`; derived from layer_schedule.
     layer_types: list[str] | None = None
     sliding_window: int | None = None
 
     default_theta = 500_000.0
+    causalities = CAUSALITIES[:2]  # that `causal` may have; None is for encoders
 
     def __post_init__(self, **kwargs: Any) -> None:
         check_fields(self)
@@ -142,7 +168,8 @@ class IHAConfig(PreTrainedConfig):
         return self._visibility(self.layers[layer_idx])
 
     def _visibility(self, spec: LayerSpec) -> Visibility:
-        return spec.visibility(self.causal if spec.is_interleaved else "virtual")  # type: ignore[arg-type]
+        own_rule = spec.is_interleaved or self.causal is None
+        return spec.visibility(self.causal if own_rule else "virtual")  # type: ignore[arg-type]
 
     def _schedule(self) -> Schedule:
         L = self.num_hidden_layers
@@ -220,18 +247,3 @@ class IHAConfig(PreTrainedConfig):
         H, G = self.num_attention_heads, self.num_key_value_heads or 1
         mixed = H if spec.num_mixed_heads is None else spec.num_mixed_heads
         check_mixed_heads((H, mixed), (G, mixed * G // H), spec.per_token, self.collapse, self.mixing_init)
-
-
-_strict_init = IHAConfig.__init__
-
-
-@wraps(_strict_init)
-def _init(self: IHAConfig, *args: Any, **kwargs: Any) -> None:
-    """Errors of `@strict` beyond our own checks become ValueError, like every other error in a config.json."""
-    try:
-        _strict_init(self, *args, **kwargs)
-    except (StrictDataclassError, TypeError, AttributeError, KeyError, OverflowError, RecursionError) as error:
-        raise ValueError(f"not a configuration of this model: {' '.join(str(error).split())}") from error
-
-
-IHAConfig.__init__ = _init  # type: ignore[method-assign]

@@ -8,16 +8,17 @@ from transformers.activations import ACT2FN
 
 from iha.layers.initialisation import INITIALISATIONS
 from iha.layers.interleaved import COLLAPSES
-from iha.ops.checks import CAUSALITIES, ROPE_POSITIONS
+from iha.ops.checks import ROPE_POSITIONS
+from iha.ops.output import GATES
 
 ATTENTIONS = ("iha", "global", "global_local", "paired_heads", "talking_heads", "differential")
 CHOICES: dict[str, tuple[Any, ...]] = {
     "attention": ATTENTIONS,
-    "causal": CAUSALITIES[:2],
     "rope_positions": ROPE_POSITIONS,
     "collapse": COLLAPSES,
     "mixing_init": tuple(INITIALISATIONS),
     "hidden_act": tuple(ACT2FN),
+    "attention_gate": (None, *GATES),
 }
 # Upper limits; anything larger is taken for a mistake. Building a model of 100 000 layers would take minutes.
 SIZES = {
@@ -45,7 +46,7 @@ def check_fields(config: Any) -> None:
                 raise ValueError(f"{name} must be at least 1, got {number}")
             if number is not None and number > largest:
                 raise ValueError(f"{name} must be at most {largest}, got {number}")
-    for name, allowed in CHOICES.items():
+    for name, allowed in {**CHOICES, "causal": config.causalities}.items():
         if (value := getattr(config, name)) not in allowed:
             raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
     if config.window is not None and not 0 <= config.window <= 1 << 40:

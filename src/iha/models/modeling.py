@@ -62,14 +62,25 @@ class IHADecoderLayer(GradientCheckpointingLayer):
         past_key_values: Cache | None = None,
         use_cache: bool = False,
     ) -> Tensor:
+        hidden_states = self.attend_to_itself(hidden_states, shared, padding, document_ids, past_key_values)
+        return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
+
+    def attend_to_itself(
+        self,
+        hidden_states: Tensor,
+        shared: Shared,
+        padding: Tensor | None,
+        document_ids: Tensor | None,
+        past_key_values: Cache | None,
+    ) -> Tensor:
+        """The first half of the layer: self-attention and its residual connection."""
         cache = None if past_key_values is None else CacheOfLayer(past_key_values, self.layer_idx, padding)
         masks = {}
         if cache is None:
             real = None if padding is None else padding[:, : hidden_states.shape[1]]
             masks = {"key_padding_mask": real, "document_ids": document_ids}
         attended, _ = self.self_attn(self.input_layernorm(hidden_states), cache=cache, shared=shared, **masks)
-        hidden_states = hidden_states + attended
-        return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
+        return hidden_states + attended
 
 
 class IHAPreTrainedModel(PreTrainedModel):
@@ -126,12 +137,15 @@ class IHAPreTrainedModel(PreTrainedModel):
 
 
 class IHAModel(IHAPreTrainedModel):
+    layer_class = IHADecoderLayer
+    layer_inputs: tuple[str, ...] = ()  # further arguments of `forward` that go to every layer
+
     def __init__(self, config: IHAConfig) -> None:
         super().__init__(config)
         self.padding_idx = config.pad_token_id
         self.vocab_size = config.vocab_size
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
-        self.layers = nn.ModuleList(IHADecoderLayer(config, index) for index in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(self.layer_class(config, index) for index in range(config.num_hidden_layers))
         self.rotary_strides: frozenset[int] = frozenset(layer.self_attn.rotary_stride for layer in self.layers)  # type: ignore[union-attr, misc]
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.rotary_emb = IHARotaryEmbedding(config)
@@ -169,18 +183,28 @@ class IHAModel(IHAPreTrainedModel):
                     f"document_ids must be (B, N) = {tuple(inputs_embeds.shape[:2])}, got {tuple(document_ids.shape)}"
                 )
         elif use_cache and past_key_values is None:
-            past_key_values = DynamicCache(config=self.config)
+            past_key_values = self.new_cache()
         if position_ids is None:
             seen = 0 if past_key_values is None else past_key_values.get_seq_length()
             position_ids = (torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device) + seen).unsqueeze(0)
 
         shared = shared_by_layers(self.config, self.rotary_emb, self.rotary_strides, position_ids)
         hidden_states = inputs_embeds
+        own = {name: kwargs.get(name) for name in self.layer_inputs}
         for layer in self.layers[: self.config.num_hidden_layers]:  # fewer when drafting (assistant_early_exit)
             hidden_states = layer(
-                hidden_states, shared, padding, document_ids, past_key_values=past_key_values, use_cache=use_cache
+                hidden_states,
+                shared,
+                padding,
+                document_ids,
+                past_key_values=past_key_values,
+                use_cache=use_cache,
+                **own,
             )
         return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
+
+    def new_cache(self) -> Cache:
+        return DynamicCache(config=self.config)
 
 
 class IHAForCausalLM(IHAPreTrainedModel, GenerationMixin):

@@ -23,6 +23,20 @@ def rotary_table(positions: Tensor, dim: int, theta: float, dtype: torch.dtype) 
     return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
+def grid_table(rows: int, columns: int, dim: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """2-D RoPE: cos and sin, (rows*columns, D/2) each, for the places of a grid, row by row.
+
+    The first half of the pairs of features rotates by the row, the second by the column. So a dot product depends on
+    the difference of rows and on the difference of columns.
+    """
+    if dim % 4:
+        raise ValueError(f"2-D RoPE halves the pairs of features: the head width must be divisible by 4, got {dim}")
+    row, column = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+    tables = (rotary_table(places.flatten(), dim // 2, theta, dtype) for places in (row, column))  # (places, D/4) each
+    cos, sin = zip(*tables, strict=True)
+    return torch.cat(cos, dim=-1), torch.cat(sin, dim=-1)
+
+
 def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
     """Rotate x (B, N, H, D) by its positions (N,) or (B, N). Computed in at least float32, returned in x's dtype."""
     return rotate_by(x, *rotary_table(positions, x.shape[-1], theta, wide(x.dtype)))

@@ -86,6 +86,8 @@ def fits(attention: SelfAttention, num_states: int) -> bool:
     table of moderate size."""
     if type(attention) not in _LAYERS or attention.head_dim % 8 or table_bytes(attention, num_states) > _LARGEST_TABLE:
         return False
+    if attention.gate is not None or attention.exclusive:
+        return False
     plain = attention.causal is None and attention.window is None and attention.rope_theta is None
     alike = attention.num_pseudo_keys is None and attention.num_mixed_heads == attention.num_heads
     return plain and alike and attention.q_norm is None and attention.num_kv_heads == attention.num_heads

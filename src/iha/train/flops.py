@@ -15,7 +15,7 @@ from iha.models.configuration import IHAConfig
 def attention_shape(config: IHAConfig) -> AttentionShape:
     return AttentionShape(
         config.hidden_size, config.num_attention_heads, config.num_key_value_heads, config.head_dim,
-        causal=config.causal, collapse=config.collapse, bias=config.attention_bias,  # type: ignore[arg-type]
+        causal=config.causal, collapse=config.collapse, bias=config.attention_bias, gate=config.attention_gate,  # type: ignore[arg-type]
     )  # fmt: skip
 
 

@@ -9,13 +9,31 @@ import os
 from pathlib import Path
 
 _STUB = "modeling_iha.py"
-AUTO_MAP = {
-    "AutoConfig": "modeling_iha.IHAConfig",
-    "AutoModel": "modeling_iha.IHAModel",
-    "AutoModelForCausalLM": "modeling_iha.IHAForCausalLM",
-    "AutoModelForQuestionAnswering": "modeling_iha.IHAForQuestionAnswering",
-    "AutoModelForSequenceClassification": "modeling_iha.IHAForSequenceClassification",
-    "AutoModelForTokenClassification": "modeling_iha.IHAForTokenClassification",
+AUTO_MAPS = {  # by model_type
+    "iha": {
+        "AutoConfig": "modeling_iha.IHAConfig",
+        "AutoModel": "modeling_iha.IHAModel",
+        "AutoModelForCausalLM": "modeling_iha.IHAForCausalLM",
+        "AutoModelForQuestionAnswering": "modeling_iha.IHAForQuestionAnswering",
+        "AutoModelForSequenceClassification": "modeling_iha.IHAForSequenceClassification",
+        "AutoModelForTokenClassification": "modeling_iha.IHAForTokenClassification",
+    },
+    "iha_encoder": {
+        "AutoConfig": "modeling_iha.IHAEncoderConfig",
+        "AutoModel": "modeling_iha.IHAEncoderModel",
+        "AutoModelForMaskedLM": "modeling_iha.IHAForMaskedLM",
+        "AutoModelForSequenceClassification": "modeling_iha.IHAEncoderForSequenceClassification",
+    },
+    "iha_encoder_decoder": {
+        "AutoConfig": "modeling_iha.IHAEncoderDecoderConfig",
+        "AutoModel": "modeling_iha.IHAEncoderDecoderModel",
+        "AutoModelForSeq2SeqLM": "modeling_iha.IHAForConditionalGeneration",
+    },
+    "iha_vision": {
+        "AutoConfig": "modeling_iha.IHAVisionConfig",
+        "AutoModel": "modeling_iha.IHAVisionModel",
+        "AutoModelForImageClassification": "modeling_iha.IHAForImageClassification",
+    },
 }
 
 
@@ -26,6 +44,6 @@ def write_stub(directory: str | os.PathLike) -> None:
     if not config_path.exists():
         return
     config = json.loads(config_path.read_text())
-    config["auto_map"] = AUTO_MAP
+    config["auto_map"] = AUTO_MAPS[config["model_type"]]
     config_path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     (directory / _STUB).write_text((Path(__file__).parent / "stub.py").read_text())

@@ -8,18 +8,14 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 
 from iha.layers.initialisation import check_mixed_heads
+from iha.layers.mechanisms import find_mechanism
 from iha.layers.schedule import LOCAL_WINDOW, LayerSpec, Schedule, flop_matched_window, repeated, with_global_layers
 from iha.models.field_checks import check_dtype, check_fields, check_rope
-from iha.ops.checks import check_common_index
+from iha.ops.checks import check_common_index, check_dropout
 from iha.ops.visibility import Visibility
 
-LAYER_MECHANISMS = (
-    "iha",
-    "multihead",
-    "paired_heads",
-    "talking_heads",
-    "differential",
-)  # those that the model is tested with
+# Those that the model is tested with.
+LAYER_MECHANISMS = ("iha", "multihead", "paired_heads", "talking_heads", "differential")
 _LAYER_FIELDS = {"mechanism", "window", "num_pseudo_heads"}
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")  # those whose angles are linear in the position
 
@@ -207,8 +203,10 @@ class IHAConfig(PreTrainedConfig):
             raise ValueError(f"hidden_size {self.hidden_size} leaves heads of {self.head_dim} features; give head_dim")
         if (self.head_dim or 0) % 2:
             raise ValueError(f"RoPE rotates pairs of features: head_dim must be even, got {self.head_dim}")
-        if self.attention_dropout:
-            raise ValueError(f"attention_dropout is not supported, got {self.attention_dropout}")
+        check_dropout(self.attention_dropout or 0.0)
+        without = sorted({s.mechanism for s in self.layers if not find_mechanism(s.mechanism).layer.takes_dropout})
+        if self.attention_dropout and without:
+            raise ValueError(f"attention_dropout is {self.attention_dropout}, but {without[0]} layers have no dropout")
         check_rope(self.rope_parameters or {}, ROPE_TYPES)
 
     def _check_mixing(self, spec: LayerSpec) -> None:

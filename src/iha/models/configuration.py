@@ -14,13 +14,8 @@ from iha.models.field_checks import check_dtype, check_fields, check_rope
 from iha.ops.checks import CAUSALITIES, check_common_index, check_dropout
 from iha.ops.visibility import Visibility
 
-LAYER_MECHANISMS = (
-    "iha",
-    "multihead",
-    "paired_heads",
-    "talking_heads",
-    "differential",
-)  # those that the model is tested with
+# Those that the model is tested with.
+LAYER_MECHANISMS = ("iha", "multihead", "paired_heads", "talking_heads", "differential")
 _LAYER_FIELDS = {"mechanism", "window", "num_pseudo_heads"}
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")  # those whose angles are linear in the position
 

@@ -39,7 +39,6 @@ CROSS_CUTTING = {
     "layers/test_output_side.py": "two options of every layer",
     "models/test_bitsandbytes.py": "another project's quantisation",
     "models/test_compiled.py": "torch.compile of the whole model",
-    "models/test_export.py": "torch.export and ONNX of the whole model",
     "models/test_hugging_face.py": "transformers' own test suite",
     "models/test_interop.py": "peft, trl and other projects",
     "models/test_lm_eval.py": "lm-eval's own model class",

@@ -1,8 +1,11 @@
 """`iha bench trainer`: it measures what it says. Speed itself is not a test."""
 
 import pytest
+import torch
 
-from iha.bench.trainer import Settings, measure_loader, measure_speed, own_bytes
+from iha.bench.trainer import Settings, _Turns, measure_loader, measure_speed, own_bytes
+from iha.train.loop import Evaluation, train
+from iha.train.recipe import read_recipe
 
 TINY = """
 model:
@@ -17,6 +20,27 @@ def test_trainer_and_bare_loop_take_turns(tmp_path):
     assert found["steps"] == 11  # the first of each warms up
     speed = found["tokens_per_second"]
     assert found["ratio"] == pytest.approx(speed["trainer"] / speed["bare"])
+
+
+def test_the_bare_loop_trains_the_same_model_on_the_same_tokens(tmp_path):
+    """Then its weights end as the trainer's, bit for bit: no side has less to do."""
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    steady = ["schedule.warmup=0", "schedule.final=1"]  # the bare loop has no schedule
+    recipe = read_recipe(tmp_path / "tiny.yaml", ["schedule.steps=3", "parallel.micro_batch=2", *steady])
+    turns = _Turns(recipe, tmp_path / "run")
+    ends = []
+
+    def after_step(model, step):
+        turns.after_step(model, step)
+        ends.append(
+            all(torch.equal(a, b) for a, b in zip(model.parameters(), turns.objective.parameters(), strict=True))
+        )
+        return {}
+
+    train(recipe, tmp_path / "run", evaluations=[Evaluation("bare", 1, after_step)])
+    assert ends == [True] * 3
+    assert any(batch.documents is not None for batch in turns.batches)
+    assert len(turns.trainer) == len(turns.bare) == 3
 
 
 def test_the_loaders_memory_does_not_grow_with_the_corpus():

@@ -1,6 +1,6 @@
 """torch.export and ONNX of the model, with dynamic batch and length: what is exported once computes the same elsewhere.
 
-Caches become inputs of an exported program through the exporters of `transformers`.
+Caches become inputs of an exported program through the exporters of `transformers`, or as those of `iha.models.export`.
 """
 
 import copy
@@ -10,10 +10,22 @@ import pytest
 import torch
 from tiny import tiny_model, tokens
 from torch.export import Dim
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedModel, StaticCache
+from torch.utils import _pytree as pytree
+from transformers import (
+    DynamicCache,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    StaticCache,
+)
+from transformers.cache_utils import DynamicLayer
+
+from iha.models.export import ExportDynamicCache, ExportStaticCache
 
 exporter_dynamo = pytest.importorskip("transformers.exporters.exporter_dynamo")
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 SIZES = ((3, 5), (5, 11))  # batch and length, other than those of the export
 SEEN = 6  # tokens in the cache at the export
 ROUNDING: dict[str, Any] = {"rtol": 0, "atol": 5e-5}
@@ -25,6 +37,10 @@ def small(kind: str) -> PreTrainedModel:
         torch.manual_seed(0)
         fields = {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32, "intermediate_size": 48}
         return LlamaForCausalLM(LlamaConfig(vocab_size=61, num_hidden_layers=2, **fields)).eval()
+    if kind == "mistral":  # a window in every layer
+        torch.manual_seed(0)
+        fields = {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32, "intermediate_size": 48}
+        return MistralForCausalLM(MistralConfig(vocab_size=61, num_hidden_layers=2, sliding_window=5, **fields)).eval()
     own = {"iha": {"global_every": 2}, "iha-everywhere": {"num_pseudo_heads": 2}}.get(kind, {})
     return tiny_model(kind, num_hidden_layers=2, **own)
 
@@ -37,8 +53,9 @@ def exported(model: PreTrainedModel, inputs: dict[str, Any]) -> Any:
         if isinstance(value, torch.Tensor):
             shapes[name] = {0: Dim.AUTO, 1: Dim.AUTO if value.shape[1] > 1 else None}
         elif name == "past_key_values":
-            leaves = torch.utils._pytree.tree_leaves(value)
-            shapes[name] = [{0: Dim.AUTO, 2: Dim.AUTO} if leaf.dim() == 4 else {} for leaf in leaves]
+            leaves = [] if hasattr(value, "dynamic_shapes") else pytree.tree_leaves(value)
+            plain = [{0: Dim.AUTO, 2: Dim.AUTO} if leaf.dim() == 4 else {} for leaf in leaves]
+            shapes[name] = plain or value.dynamic_shapes()
     config = exporter_dynamo.DynamoConfig(dynamic=True, dynamic_shapes=shapes)
     program = exporter_dynamo.DynamoExporter().export(model, dict(inputs), config)
     assert not [n for n in program.graph.nodes if "iha" in str(n.target)], "it would need this package to run"
@@ -66,6 +83,7 @@ def compare(model: PreTrainedModel, program: Any, inputs: dict[str, Any]) -> Non
         torch.testing.assert_close(a, b, **ROUNDING)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["iha", "iha-everywhere", "global_local", "talking_heads", "differential"])
 @torch.no_grad()
 def test_without_a_cache(kind: str) -> None:
@@ -81,6 +99,7 @@ def test_without_a_cache(kind: str) -> None:
         compare(model, program, inputs(B, N))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_new", [1, 4])
 @pytest.mark.parametrize("kind", ["iha", "iha-everywhere", "talking_heads"])
 @torch.no_grad()
@@ -98,22 +117,104 @@ def test_with_a_dynamic_cache(kind: str, num_new: int) -> None:
         compare(model, program, inputs(B, seen))
 
 
+def cached(model: PreTrainedModel, cache: Any, B: int, seen: int, num_new: int = 1) -> dict[str, Any]:
+    """The inputs of a call with new tokens after `seen` cached ones."""
+    x = tokens(B, seen + num_new)
+    model(x[:, :seen], past_key_values=cache, use_cache=True)
+    return {"input_ids": x[:, seen:], "past_key_values": cache, "use_cache": True}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["iha", "mistral"])
 @torch.no_grad()
-def test_with_sliding_layers() -> None:
-    """They count the tokens they have seen in a number, so the program is for that many; it does not run for others."""
-    model = small("iha")
-
-    def inputs(B: int, seen: int) -> dict[str, Any]:
-        x = tokens(B, seen + 1)
-        cache = model(x[:, :seen], use_cache=True).past_key_values
-        return {"input_ids": x[:, seen:], "past_key_values": cache, "use_cache": True}
-
-    program = exported(model, inputs(2, SEEN))
-    compare(model, program, inputs(5, SEEN))
+def test_with_sliding_layers_as_transformers_exports_them(kind: str) -> None:
+    """They count the tokens they have seen in a number, so the program is for that many; it does not run for others.
+    So it is with Mistral, and so `iha.models.export` has caches of its own."""
+    model = small(kind)
+    program = exported(model, cached(model, DynamicCache(config=model.config), 2, SEEN))
+    compare(model, program, cached(model, DynamicCache(config=model.config), 5, SEEN))
     with pytest.raises(ValueError, match="tree spec"):
-        compare(model, program, inputs(2, SEEN + 1))
+        compare(model, program, cached(model, DynamicCache(config=model.config), 2, SEEN + 1))
 
 
+def exportable(model: PreTrainedModel, kind: str) -> Any:
+    if kind == "dynamic":
+        return ExportDynamicCache(config=model.config)
+    return ExportStaticCache(config=model.config, max_cache_len=24)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "cache", "num_new"),
+    [("iha", "dynamic", 1), ("iha", "dynamic", 4), ("iha", "static", 1), ("iha", "static", 4),
+     ("mistral", "dynamic", 1), ("mistral", "static", 1)],
+)  # fmt: skip
+@torch.no_grad()
+def test_with_sliding_layers_for_any_batch_and_length(kind: str, cache: str, num_new: int) -> None:
+    """One program for every cache whose windows are full."""
+    model = small(kind)
+    W = model.config.sliding_window
+    program = exported(model, cached(model, exportable(model, cache), 2, W + 3, num_new))
+    for B, seen in ((4, W), (3, W + 1), (2, W + 10), (1, W + 3)):
+        compare(model, program, cached(model, exportable(model, cache), B, seen, num_new))
+    with pytest.raises(AssertionError, match=rf"Guard failed: past_key_values\[\d\] >= {W}"):
+        compare(model, program, cached(model, exportable(model, cache), 2, W - 1, num_new))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@torch.no_grad()
+def test_with_windows_that_are_not_full(cache: str) -> None:
+    model = tiny_model("iha", num_hidden_layers=2, global_every=2, window=8)
+    W = model.config.sliding_window
+    program = exported(model, cached(model, exportable(model, cache), 2, W - 3))
+    for B, seen in ((3, 1), (4, 2), (2, W - 4)):
+        compare(model, program, cached(model, exportable(model, cache), B, seen))
+    with pytest.raises(AssertionError, match=rf"Guard failed: past_key_values\[\d\] <= {W - 1}"):
+        compare(model, program, cached(model, exportable(model, cache), 2, W))
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@torch.no_grad()
+def test_a_cache_is_taken_apart_and_put_together(cache: str) -> None:
+    """By number of tokens and batch, the parts differ and the plan by which they are put together does not."""
+    model = small("iha")
+    made = cached(model, exportable(model, cache), 2, 8)
+    leaves, plan = pytree.tree_flatten(made["past_key_values"])
+    assert all(type(leaf) is int or isinstance(leaf, torch.Tensor) for leaf in leaves)
+    assert 8 in leaves
+    assert len(made["past_key_values"].dynamic_shapes()) == len(leaves)
+    other = pytree.tree_flatten(cached(model, exportable(model, cache), 3, 9)["past_key_values"])[1]
+    assert other == plan
+    again = pytree.tree_unflatten(leaves, pytree.treespec_loads(pytree.treespec_dumps(plan)))  # as a file has it
+    assert type(again) is type(made["past_key_values"])
+    for one, wanted in zip(again.layers, made["past_key_values"].layers, strict=True):
+        assert vars(one) == vars(wanted)  # tensors are the same objects
+    x = made["input_ids"]
+    want = model(x, past_key_values=copy.deepcopy(made["past_key_values"])).logits
+    assert torch.equal(model(x, past_key_values=again).logits, want)
+
+
+class Foreign(DynamicLayer):
+    """Of somebody else: what it counts is not known."""
+
+
+@torch.no_grad()
+def test_caches_that_cannot_be_inputs_are_refused() -> None:
+    model = small("iha")
+    with pytest.raises(ValueError, match="layer 0 of the cache has seen no token yet"):
+        pytree.tree_flatten(ExportDynamicCache(config=model.config))
+    cache = exportable(model, "dynamic")
+    cached(model, cache, 2, 8)
+    cache.layers[1] = Foreign()
+    with pytest.raises(ValueError, match="layer 1 of the cache is a Foreign, which cannot be exported"):
+        cache.dynamic_shapes()
+    cache.offloading = True
+    with pytest.raises(ValueError, match="a cache that is offloaded cannot be an input"):
+        cache.dynamic_shapes()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("num_new", [1, 4])
 @pytest.mark.parametrize("kind", ["iha", "talking_heads", "llama"])
 @torch.no_grad()
@@ -134,6 +235,7 @@ def test_with_a_static_cache(kind: str, num_new: int) -> None:
         compare(model, program, inputs(3, SEEN))
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_onnx_of_a_whole_sequence() -> None:
     pytest.importorskip("onnxscript")
@@ -163,6 +265,7 @@ class Logits(torch.nn.Module):
         return self.model(input_ids, attention_mask=attention_mask, use_cache=False).logits
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_onnx_of_a_decoding_step() -> None:
     exporter_onnx = pytest.importorskip("transformers.exporters.exporter_onnx")

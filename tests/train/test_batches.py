@@ -77,6 +77,16 @@ def test_documents_are_left_out_where_every_sequence_is_one():
     assert [part.documents for part in parts] == [None, None]
 
 
+@pytest.mark.parametrize(("targets", "few"), [(0, True), (1, True), (3, True), (4, False), (8, False)])
+def test_few_targets_are_less_than_half(targets, few):
+    labels = np.where(np.arange(8) < targets, 5, IGNORED)
+    rows = [Sequence(np.arange(4), part, np.zeros(4, np.int64)) for part in (labels[:4], labels[4:])]
+    batch = collate(rows)
+    assert (batch.num_targets, batch.few_targets) == (targets, few)
+    assert [part.few_targets for part in batch.split(1)] == [few, few]  # one answer for the whole batch
+    assert batch.to(torch.device("meta")).few_targets == batch.first(1).few_targets == few
+
+
 def test_prefetched_batches_are_those_of_their_step_and_no_others_are_kept(prepared):
     one = corpus(prepared)
     ahead = Prefetched(one, rank=1, world=2, ahead=2)

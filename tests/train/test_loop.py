@@ -10,7 +10,7 @@ import torch
 from iha.models.configuration import IHAConfig
 from iha.records import read_record
 from iha.train import loop
-from iha.train.export import checkpoint_tensors
+from iha.train.export import checkpoint_tensors, export
 from iha.train.flops import peak_flops, training_flops
 from iha.train.loop import Evaluation, train
 from iha.train.metrics import read_metrics
@@ -39,6 +39,22 @@ def test_a_step_that_is_not_finite_stops_the_run(tmp_path, poisoned):
     with pytest.raises(ValueError, match=r"step 4: the gradient's norm is nan; optimiser.non_finite=skip"):
         train(runs.tiny(tmp_path), tmp_path / "run")
     assert [path.name for path in sorted((tmp_path / "run" / "checkpoints").iterdir())] == ["step-00000002"]
+
+
+def test_every_step_is_in_training_mode_also_from_loaded_weights(tmp_path, monkeypatch):
+    """`from_pretrained` loads for evaluation, in which nothing is dropped and activations are not checkpointed."""
+    train(runs.tiny(tmp_path, "schedule.steps=3"), tmp_path / "first")
+    export(tmp_path / "first", tmp_path / "hf")
+    modes, honest = [], loop.gradient
+
+    def gradient(objective, *arguments):
+        modes.append({module.training for module in objective.modules()})
+        return honest(objective, *arguments)
+
+    monkeypatch.setattr(loop, "gradient", gradient)
+    recipe = runs.tiny(tmp_path, f"model.init_from={tmp_path}/hf", "model.config={}", "schedule.steps=4")
+    train(recipe, tmp_path / "second")  # with a validation after step 3
+    assert modes == [{True}] * 4
 
 
 def test_or_is_skipped_and_leaves_no_trace_in_the_weights(tmp_path, poisoned, caplog):

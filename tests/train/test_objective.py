@@ -4,6 +4,7 @@ import pytest
 import runs
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 
 from iha.train.build import build_model, model_config
 from iha.train.objective import Objective
@@ -47,6 +48,49 @@ def test_chunks_hold_fewer_logits_at_once(model):
     model.lm_head.register_forward_hook(lambda _, __, logits: rows.append(len(logits)))
     Objective(model, 10)(tokens, labels, None)
     assert rows == [10, 10, 10, 3]
+
+
+def losses_and_gradients(model, *batch, **options):
+    loss = Objective(model, options.pop("chunk", None))(*batch, **options)
+    return [loss, *torch.autograd.grad(loss, list(model.parameters()))]
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 3, 7, 32])
+@pytest.mark.parametrize("share", [0.03, 0.3, 1.0])
+def test_logits_of_the_targets_alone_change_neither_loss_nor_gradients(model, share, chunk):
+    tokens, labels, ids = example(documents=True)
+    labels = torch.where(torch.rand(3, 11) < share, tokens, IGNORED)
+    labels[1, 4] = 7  # at least one
+    wanted = losses_and_gradients(model, tokens, labels, ids)
+    found = losses_and_gradients(model, tokens, labels, ids, few_targets=True, chunk=chunk)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("chunk", [None, 4])
+def test_no_target_at_all_is_a_loss_of_zero_with_gradients_of_zero(model, chunk):
+    """As a share of a batch may have it. Every parameter still gets a gradient: FSDP2 waits for all of them."""
+    tokens, _, _ = example()
+    found = losses_and_gradients(model, tokens, torch.full_like(tokens, IGNORED), None, few_targets=True, chunk=chunk)
+    assert all(value is not None and not value.any() for value in found)
+
+
+def test_few_targets_have_few_logits(model):
+    tokens, labels, _ = example()
+    rows = []
+    model.lm_head.register_forward_hook(lambda _, __, logits: rows.append(len(logits)))
+    Objective(model, 10)(tokens, labels, None, few_targets=True)
+    targets = int((labels != IGNORED).sum())
+    assert rows == [min(10, targets - start) for start in range(0, targets, 10)]
+
+
+def test_their_number_is_data_so_fake_tensors_take_all_logits(model):
+    """`iha plan` runs on fake tensors, which do not know how many targets there are."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        tokens = torch.zeros(2, 8, dtype=torch.long)
+        assert Objective(model)(tokens, tokens, None).shape == ()
+        with pytest.raises(DynamicOutputShapeException):
+            Objective(model)(tokens, tokens, None, few_targets=True)
 
 
 def test_low_precision_logits_are_summed_in_float32(model):

@@ -1,5 +1,7 @@
-"""Processes and layouts on one process; tests/train/test_processes.py runs two and four."""
+"""Processes and layouts, errors that two processes share; tests/train/test_processes.py trains on two and four."""
 
+import multiprocessing
+import os
 from dataclasses import replace
 
 import pytest
@@ -29,6 +31,43 @@ def test_one_process_is_everybody():
     assert ALONE.by_first(lambda: 3) == 3
     with pytest.raises(ValueError, match="no room"):
         ALONE.by_first(lambda: int("no room"))
+
+
+def _call(rank, port, error, results):
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+
+    def fail():
+        raise error
+
+    with processes() as group:
+        try:
+            group.by_first(fail)
+        except Exception as raised:
+            results.put((rank, type(raised), str(raised), group.by_first(lambda: "still together")))
+
+
+@pytest.mark.parametrize(
+    ("error", "seen"),
+    [
+        (ValueError("no room"), (ValueError, "no room")),
+        (OSError(28, "No space left on device", "a/b"), (OSError, "[Errno 28] No space left on device: 'a/b'")),
+        (OSError("odd"), (OSError, "odd")),
+        (FileExistsError(17, "File exists", "c"), (FileExistsError, "[Errno 17] File exists: 'c'")),
+        (ModuleNotFoundError("No module named 'wandb'"), (ImportError, "No module named 'wandb'")),
+        (KeyError("k"), (RuntimeError, "KeyError in the first process: 'k'")),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_an_error_of_the_first_process_ends_the_call_on_the_second(error, seen):
+    context = multiprocessing.get_context("forkserver")
+    results, port = context.Queue(), runs._free_port()
+    workers = [context.Process(target=_call, args=(rank, port, error, results)) for rank in range(2)]
+    for worker in workers:
+        worker.start()
+    found = {rank: rest for rank, *rest in (results.get(timeout=60) for _ in workers)}
+    for worker in workers:
+        worker.join()
+    assert found == {0: [type(error), str(error), "still together"], 1: [*seen, "still together"]}
 
 
 def test_a_group_exists_for_one_process_and_is_gone_afterwards():

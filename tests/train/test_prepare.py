@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from iha.train import sources
 from iha.train.prepare import TOKENIZER, prepare
 from iha.train.recipe import Data, Source, Tokenizer
 from iha.train.shards import open_shards
+from iha.train.tokenise import TextTokenizer, byte_tokenizer
 
 
 @pytest.fixture
@@ -51,10 +53,29 @@ def test_an_interrupted_preparation_goes_on_and_ends_alike(data, tmp_path, monke
 
 
 @pytest.mark.slow
-def test_several_processes_make_the_same_shards(data, tmp_path):
+def test_several_processes_make_the_same_shards(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(preparing, "_QUICK_PARTS", 1)
     prepare(data, tmp_path / "one", seed=0)
     prepare(data, tmp_path / "two", seed=0, workers=2)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokenizer", "num_parts", "expected"),
+    [
+        ("stdlib", "bytes", 3, 1),  # read before a second process has started
+        ("stdlib", "bytes", 17, 3),
+        ("stdlib", "bytes", 100, 4),
+        ("stdlib", "train", 3, 3),  # merging pairs takes time
+        ("generated", "bytes", 3, 3),  # and so does inventing
+        ("stdlib", "train", 1, 1),
+    ],
+)
+def test_processes_are_started_only_where_there_is_work_for_them(kind, tokenizer, num_parts, expected):
+    source = Source("s", kind, **({"generator": "pairs", "count": 9} if kind == "generated" else {}))
+    todo = [(source, Path("s"), index, sources.Part()) for index in range(num_parts)]
+    text_tokenizer = TextTokenizer(byte_tokenizer(), None, is_bytes=tokenizer == "bytes")
+    assert preparing._useful_workers(todo, text_tokenizer, 4) == expected
 
 
 def test_held_out_documents_are_a_share_and_apart(data, tmp_path):

@@ -1,5 +1,7 @@
 """Real processes over gloo: two compute what one does, four in HSDP too, and a run may change their number."""
 
+import re
+
 import pytest
 import runs
 import torch
@@ -78,3 +80,22 @@ def test_a_batch_that_processes_cannot_share_is_refused(tmp_path):
     codes = runs.finish(runs.start(runs.tiny(tmp_path, "data.batch=3"), tmp_path / "run", world=2))
     assert codes == [2, 2]
     assert "data.batch is 3 sequences, which 2 processes cannot share evenly" in runs.output(tmp_path / "run", 1)
+
+
+def test_a_directory_that_the_first_process_cannot_make_ends_both(tmp_path):
+    """The error of the disk reaches the second, which would wait for the first otherwise."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoints").write_text("a file")
+    codes = runs.finish(runs.start(runs.tiny(tmp_path), tmp_path / "run", world=2), timeout=100)
+    assert codes == [1, 1]
+    for rank in range(2):
+        (last,) = runs.output(tmp_path / "run", rank).strip().splitlines()[-1:]
+        assert re.search(r"FileExistsError: .*File exists: .*checkpoints", last)
+
+
+def test_few_targets_on_two_processes_are_those_of_one(tmp_path):
+    """Only answers are predicted, a few tokens of each share."""
+    recipe = runs.tiny(tmp_path, *DOUBLE, "data.sources.0.answers_only=true", "data.sources.1.answers_only=true")
+    for world in (1, 2):
+        runs.completed(recipe, tmp_path / str(world), world)
+    assert_same_run(tmp_path / "2", tmp_path / "1", 1e-12)

@@ -34,6 +34,16 @@ def test_sigterm_saves_and_the_next_session_ends_bit_identical(undisturbed, tmp_
     assert record["config"]["schedule"]["steps"] == 6
 
 
+def test_what_attention_drops_is_a_function_of_the_step(undisturbed, tmp_path):
+    recipe = runs.tiny(tmp_path, "model.config.attention_dropout=0.3", "checkpoint.every=100")
+    runs.completed(recipe, tmp_path / "whole")
+    assert runs.finish(runs.start(recipe, tmp_path / "cut", stop_at=3)) == [143]
+    runs.completed(recipe, tmp_path / "cut")
+    assert_bit_identical(tmp_path / "cut", tmp_path / "whole")
+    losses = [[loss for _, loss in runs.metrics(run, "loss")] for run in (tmp_path / "whole", undisturbed)]
+    assert all(one != other for one, other in zip(*losses, strict=True))  # it does drop, from the first step on
+
+
 def test_a_finished_run_stays_as_it_is(undisturbed, tmp_path):
     shutil.copytree(undisturbed, tmp_path / "run")
     runs.completed(runs.tiny(tmp_path), tmp_path / "run")

@@ -43,6 +43,22 @@ def test_micro_batches_give_the_gradient_of_the_mean(objective, micro_batch):
     assert norm.item() == pytest.approx(sum(g.square().sum() for g in wanted).sqrt().item(), rel=1e-10)
 
 
+@pytest.mark.parametrize("chunk", [None, 2])
+@pytest.mark.parametrize("micro_batch", [1, 2, 5])
+def test_few_targets_give_the_same_gradient_in_any_micro_batches(objective, micro_batch, chunk):
+    """One sequence has no target at all, so with micro-batches of one, one of them has none."""
+    tokens, labels = torch.randint(0, 262, (2, 5, 9))
+    labels[torch.arange(9) > torch.arange(5)[:, None] - 1] = IGNORED  # 0, 1, 2, 3 and 4 targets
+    whole = Batch(tokens, labels, None, few_targets=True)
+    loss, wanted = by_definition(objective, whole)
+    objective.chunk = chunk
+    found, norm = gradient(objective, whole, whole.num_targets, 1, micro_batch)
+    assert found.item() == pytest.approx(loss.item(), rel=1e-12)
+    for parameter, want in zip(objective.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, want, rtol=1e-12, atol=1e-12)
+    assert norm.item() == pytest.approx(sum(g.square().sum() for g in wanted).sqrt().item(), rel=1e-12)
+
+
 def test_shares_averaged_over_processes_are_the_whole(objective):
     """What FSDP2 does: it averages. Uneven shares of targets still give the mean over all of them."""
     whole = batch()

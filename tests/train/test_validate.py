@@ -45,6 +45,22 @@ def test_losses_are_means_over_targets(held_out, micro_batch):
         assert loss == pytest.approx(by_definition(objective, corpus, name, 3), rel=1e-12)
 
 
+@torch.no_grad()
+def test_answers_alone_are_validated_by_their_own_logits(tmp_path):
+    """Sources in which only answers count: few targets, and the same means."""
+    recipe = runs.tiny(
+        tmp_path, "parallel.precision=float64",
+        "data.sources.0.answers_only=true", "data.sources.1.answers_only=true",
+    )  # fmt: skip
+    tokenizer = prepare(recipe.data, tmp_path / "d", seed=0)
+    objective = Objective(build_model(recipe, model_config(recipe, tokenizer.size, tokenizer.end_id)))
+    corpus = Corpus(recipe.data, tmp_path / "d", tokenizer, 0)
+    assert all(corpus.validation_batch(name, [0, 1]).few_targets for name in ("pairs", "hops"))
+    found = validation_losses(objective, corpus, Processes(0, 1, torch.device("cpu")), sequences=3, micro_batch=2)
+    for name, loss in found.items():
+        assert loss == pytest.approx(by_definition(objective, corpus, name, 3), rel=1e-12)
+
+
 class Pretended(Processes):
     """One of several processes, whose sums are added up by the test."""
 

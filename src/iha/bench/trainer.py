@@ -1,8 +1,8 @@
 """The trainer beside a bare loop over the same model, the memory of its data loader, and the time to its first step.
 
 Trainer and bare loop alternate step by step in one process. The trainer makes a real run, with data, logging and
-checkpoints. After each of its steps the bare loop makes one (a batch already in memory, forward, backward, clipping,
-AdamW). So a busy machine slows both alike.
+checkpoints. After each of its steps the bare loop makes one (the same batch, already in memory, forward, backward,
+clipping, AdamW). So a busy machine slows both alike, and a batch with several documents costs both the same.
 """
 
 import os
@@ -21,12 +21,12 @@ import torch
 from iha.bench.measure import Times
 from iha.records import Progress, Record, silent, write_json, write_record
 from iha.records.host import load_average
-from iha.train.batches import Corpus, collate
+from iha.train.batches import Batch, Corpus
 from iha.train.build import build_model, model_config
-from iha.train.loop import Evaluation, train
+from iha.train.loop import Evaluation, data_directory, train
 from iha.train.objective import Objective
 from iha.train.optimise import build_optimiser, clip, gradient_norm
-from iha.train.packing import Sequence
+from iha.train.prepare import TOKENIZER
 from iha.train.recipe import Data, Recipe, Source, read_recipe
 from iha.train.shards import write_shard
 from iha.train.tokenise import Encoded, load_tokenizer
@@ -63,7 +63,7 @@ def measure_speed(settings: Settings, progress: Progress = silent) -> dict[str, 
     schedule = [f"schedule.steps={settings.steps}", "schedule.warmup=1", f"checkpoint.every={half}"]
     recipe = read_recipe(Path(settings.recipe), [*settings.overrides, *schedule, "validation.every=1000000"])
     with tempfile.TemporaryDirectory() as directory:
-        turns = _Turns(recipe)
+        turns = _Turns(recipe, Path(directory))
         train(recipe, Path(directory), evaluations=[Evaluation("bare", 1, turns.after_step)], progress=progress)
     times = Times({"trainer": turns.trainer[1:], "bare": turns.bare[1:]})
     tokens = recipe.data.batch * recipe.data.context
@@ -81,34 +81,43 @@ def measure_speed(settings: Settings, progress: Progress = silent) -> dict[str, 
 
 
 class _Turns:
-    """After every step of the trainer, one of the bare loop; both timed."""
+    """After every step of the trainer, one of the bare loop on the same tokens; both timed."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
-        tokenizer = load_tokenizer(recipe.data.tokenizer)
-        model = build_model(recipe, model_config(recipe, tokenizer.size, tokenizer.end_id))
-        self.objective = Objective(model)
-        self.optimiser = build_optimiser(model, recipe.optimiser)
-        rng = np.random.default_rng(0)
-        N = recipe.data.context
-        tokens = rng.integers(0, tokenizer.size, (recipe.data.batch, N + 1))
-        self.batch = collate([Sequence(row[:-1], row[1:], np.zeros(N, np.int64)) for row in tokens])
+    def __init__(self, recipe: Recipe, directory: Path) -> None:
+        self.recipe, self.directory = recipe, directory
+        self.batches: list[Batch] = []
         self.trainer: list[float] = []
         self.bare: list[float] = []
         self.since = time.perf_counter()
 
     def after_step(self, model: torch.nn.Module, step: int) -> dict[str, float]:
         self.trainer.append(time.perf_counter() - self.since)
+        if not self.batches:  # the trainer has prepared them by now
+            self._begin()
         started = time.perf_counter()
-        with torch.enable_grad():
-            for part in self.batch.split(self.recipe.parallel.micro_batch):
-                (self.objective(part.tokens, part.labels, part.documents) / self.batch.num_targets).backward()
-        clip(self.objective, gradient_norm(self.objective), self.recipe.optimiser.clip)
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
+        self._bare_step(self.batches[step - 1])
         self.since = time.perf_counter()
         self.bare.append(self.since - started)
         return {}
+
+    def _begin(self) -> None:
+        """The bare loop's own model, and all batches in memory."""
+        recipe, shards = self.recipe, data_directory(self.recipe, self.directory)
+        tokenizer = load_tokenizer(recipe.data.tokenizer, shards / TOKENIZER)
+        corpus = Corpus(recipe.data, shards, tokenizer, recipe.seed)
+        self.batches = [corpus.batch(step) for step in range(recipe.schedule.steps)]
+        model = build_model(recipe, model_config(recipe, tokenizer.size, tokenizer.end_id))
+        self.objective = Objective(model, recipe.parallel.loss_chunk)
+        self.optimiser = build_optimiser(model, recipe.optimiser)
+
+    def _bare_step(self, batch: Batch) -> None:
+        with torch.enable_grad():
+            for part in batch.split(self.recipe.parallel.micro_batch):
+                loss = self.objective(part.tokens, part.labels, part.documents, part.few_targets)
+                (loss / batch.num_targets).backward()
+        clip(self.objective, gradient_norm(self.objective), self.recipe.optimiser.clip)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
 
 
 def measure_loader(megabytes: int, batches: int = 200) -> dict[str, Any]:

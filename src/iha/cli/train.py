@@ -24,6 +24,7 @@ def train(
     from iha.cli.invocation import command_line
     from iha.cli.low_precision import guard_low_precision
     from iha.cli.progress import bars
+    from iha.cli.startup import without_collection
     from iha.records import silent
     from iha.train.recipe import read_recipe
 
@@ -31,7 +32,8 @@ def train(
     settings = read_recipe(recipe, changes)
     guard_low_precision(settings.parallel.precision)
     directory = out or Path("out/train") / settings.name
-    from iha.train import loop
+    with without_collection():
+        from iha.train import loop
 
     first = os.environ.get("RANK", "0") == "0"
     with bars() as progress:

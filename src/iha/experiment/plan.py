@@ -33,6 +33,7 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "P=1": ("model.config.num_pseudo_heads=1",),
     # Local multi-head attention with mixed heads: what is left of IHA without pseudo-heads, in the same window.
     "P=1 in the window of P=2": ("model.config.num_pseudo_heads=1", "model.config.window=32"),
+    "P=1 in the window of P=4": ("model.config.num_pseudo_heads=1", "model.config.window=8"),
     "P=4": ("model.config.num_pseudo_heads=4",),
     "P=8": ("model.config.num_pseudo_heads=8",),
     "init random": ("model.config.mixing_init=random",),

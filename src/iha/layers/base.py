@@ -31,6 +31,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
     num_pseudo_heads: int = 1  # P; only IHA has more
     rotary_stride: int = 1  # RoPE positions per token
     backend: str = "auto"
+    takes_dropout: bool = False
     dropout: float = 0.0  # of attention weights in training, for layers that take it
     has_pseudo_heads: bool = False  # whether the layer takes num_pseudo_heads
     knows_depth: bool = False  # whether the layer takes `depth`, its index in the model
@@ -118,7 +119,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
         else:
             k, v = (t.transpose(1, 2) for t in zero_padding(key_padding_mask, k, v))  # (B, G, Nq, D)
             cached = cache.extended(k, v, key_padding_mask, document_ids)
-            if q.shape[1] == 1 and not call.with_weights:
+            if q.shape[1] == 1 and not call.with_weights and not self.dropout_p:
                 out = self.decode(q, cached, call)
             else:
                 k, v, masking = self._last_is_newest(cached)
@@ -235,8 +236,6 @@ class SelfAttention(StatesItsCosts, nn.Module):
             return
         if self.cache_obstacle is not None:
             raise ValueError(self.cache_obstacle)
-        if self.dropout_p:
-            raise ValueError(f"decoding with a cache drops nothing: call eval() first (dropout={self.dropout})")
         if self.causal is None:
             raise ValueError("a cache needs causal attention: with causal=None earlier outputs would change")
         if isinstance(cache, KVCache):

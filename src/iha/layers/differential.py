@@ -28,6 +28,7 @@ class DifferentialAttention(MultiHeadAttention):
     """
 
     knows_depth = True
+    takes_dropout = False
 
     def __init__(self, embed_dim: int, num_heads: int, *, depth: int = 0, **options: Any) -> None:
         super().__init__(embed_dim, num_heads, **options)

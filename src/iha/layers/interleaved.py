@@ -50,6 +50,7 @@ class InterleavedHeadAttention(SelfAttention):
             multi-head attention with the same projections, until training changes alpha or R.
     """
 
+    takes_dropout = True
     has_pseudo_heads = True
 
     def __init__(

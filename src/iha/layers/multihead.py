@@ -23,6 +23,8 @@ class MultiHeadAttention(SelfAttention):
     is a single KV head (multi-query attention). The other arguments are those of `iha.InterleavedHeadAttention`.
     """
 
+    takes_dropout = True
+
     def __init__(
         self, embed_dim: int, num_heads: int, *, backend: str = "auto", dropout: float = 0.0, **options: Any
     ) -> None:

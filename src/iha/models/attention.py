@@ -29,8 +29,10 @@ def build_layer(config: IHAConfig, layer_idx: int) -> SelfAttention:
     """The attention of one layer, by the schedule. Its RoPE comes from the model's tables."""
     spec = config.layers[layer_idx]
     own: dict[str, Any] = {}
+    if config.attention_dropout:
+        own["dropout"] = config.attention_dropout
     if spec.is_interleaved:
-        own = {"rope_positions": config.rope_positions, "collapse": config.collapse, "init": config.mixing_init}
+        own |= {"rope_positions": config.rope_positions, "collapse": config.collapse, "init": config.mixing_init}
     return spec.build(
         config.hidden_size,
         config.num_attention_heads,

@@ -8,9 +8,10 @@ from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 
+from iha.layers.mechanisms import find_mechanism
 from iha.layers.schedule import LOCAL_WINDOW, LayerSpec, Schedule, flop_matched_window, repeated, with_global_layers
 from iha.models.field_checks import check_dtype, check_fields, check_rope
-from iha.ops.checks import CAUSALITIES
+from iha.ops.checks import CAUSALITIES, check_dropout
 from iha.ops.visibility import Visibility
 
 LAYER_MECHANISMS = ("iha", "multihead", "talking_heads", "differential")  # those that the model is tested with
@@ -216,6 +217,8 @@ class IHAConfig(PreTrainedConfig):
             raise ValueError(f"hidden_size {self.hidden_size} leaves heads of {self.head_dim} features; give head_dim")
         if (self.head_dim or 0) % 2:
             raise ValueError(f"RoPE rotates pairs of features: head_dim must be even, got {self.head_dim}")
-        if self.attention_dropout:
-            raise ValueError(f"attention_dropout is not supported, got {self.attention_dropout}")
+        check_dropout(self.attention_dropout or 0.0)
+        without = sorted({s.mechanism for s in self.layers if not find_mechanism(s.mechanism).layer.takes_dropout})
+        if self.attention_dropout and without:
+            raise ValueError(f"attention_dropout is {self.attention_dropout}, but {without[0]} layers have no dropout")
         check_rope(self.rope_parameters or {}, ROPE_TYPES)

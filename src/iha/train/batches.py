@@ -36,10 +36,10 @@ class Batch:
             yield Batch(self.tokens[part], self.labels[part], documents, self.few_targets)
 
     def to(self, device: torch.device) -> "Batch":
-        moved = (
+        moved = [
             None if t is None else t.to(device, non_blocking=True) for t in (self.tokens, self.labels, self.documents)
-        )
-        return Batch(*moved, few_targets=self.few_targets)  # type: ignore[arg-type]
+        ]
+        return Batch(moved[0], moved[1], moved[2], self.few_targets)  # type: ignore[arg-type]
 
 
 class Corpus:

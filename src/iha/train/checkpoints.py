@@ -35,10 +35,12 @@ class Checkpoints:
         self.group = dist.new_group(backend="gloo") if processes.world > 1 else None
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self.pending: Future[None] | None = None
-        if processes.first:
-            directory.mkdir(parents=True, exist_ok=True)
-            for leftover in directory.glob(".step-*"):
-                shutil.rmtree(leftover, ignore_errors=True)
+        processes.by_first(self._clear)
+
+    def _clear(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for leftover in self.directory.glob(".step-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
 
     def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Copy now, write in the background. Waits for the previous save if it is still running."""

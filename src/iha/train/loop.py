@@ -19,14 +19,15 @@ from iha.train.build import build_model, check_model, model_config
 from iha.train.checkpoints import Checkpoints
 from iha.train.flops import peak_flops, training_flops
 from iha.train.metrics import FILE as METRICS
-from iha.train.metrics import Metrics
+from iha.train.metrics import Meter, Metrics
 from iha.train.objective import Objective
 from iha.train.optimise import build_optimiser, set_rate
+from iha.train.order import derived_key
 from iha.train.parallel import Processes, check_layout, evaluating, mesh_of, parallelise, processes
 from iha.train.prepare import TOKENIZER, check_sources, has_shards, prepare
 from iha.train.recipe import Recipe, check_continues
 from iha.train.step import gradient, update
-from iha.train.tokenise import load_tokenizer
+from iha.train.tokenise import TextTokenizer, load_tokenizer
 from iha.train.validate import validation_losses
 
 log = logging.getLogger(__name__)
@@ -94,12 +95,10 @@ class _Run:
         tokenizer = load_tokenizer(recipe.data.tokenizer, shards / TOKENIZER)
         self.corpus = Corpus(recipe.data, shards, tokenizer, recipe.seed)
         self.config = model_config(recipe, tokenizer.size, tokenizer.end_id)
-        if group.first:
-            tokenizer.tokenizer.save(str(directory / TOKENIZER))
-            self.config.save_pretrained(directory)
+        group.by_first(lambda: self._describe(tokenizer))
         objective = Objective(build_model(recipe, self.config, group.device), recipe.parallel.loss_chunk)
         mesh = mesh_of(recipe.parallel, group.world, group.device.type)
-        self.objective = parallelise(objective, recipe.parallel, mesh)
+        self.objective = parallelise(objective, recipe.parallel, mesh).train()  # loaded weights come in evaluation mode
         self.optimiser = build_optimiser(self.objective.model, recipe.optimiser)
         training_state.initialise(self.optimiser)
         self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint, group)
@@ -107,6 +106,10 @@ class _Run:
         self.seconds = 0.0  # in earlier sessions
         self.skipped = self.skipped_in_a_row = 0
         self._resume()
+
+    def _describe(self, tokenizer: TextTokenizer) -> None:
+        tokenizer.tokenizer.save(str(self.directory / TOKENIZER))
+        self.config.save_pretrained(self.directory)
 
     def _resume(self) -> None:
         tensors = training_state.tensors(self.objective.model, self.optimiser)
@@ -122,16 +125,12 @@ class _Run:
         started = time.monotonic()
         with ExitStack() as stack:
             stack.callback(self.checkpoints.close)
-            metrics = None
-            if group.first:
-                options = {"resumed_at": self.step, "name": recipe.name, "config": recipe.as_dict()}
-                metrics = Metrics(self.directory, recipe.logging, **options)  # type: ignore[arg-type]
-                stack.callback(metrics.close)
+            metrics = self._metrics(stack)
             batches = Prefetched(self.corpus, group.rank, group.world)
             stack.callback(batches.close)
             terminated = stack.enter_context(_sigterm())
             task = stack.enter_context(progress.task(f"training {recipe.name}", recipe.schedule.steps, self.step))
-            meter = _Meter(recipe, training_flops(self.config, recipe.data.context), group.world)
+            meter = Meter(recipe.data, training_flops(self.config, recipe.data.context), peak_flops() * group.world)
             values: dict[str, float] = {}
             stopped = False
             while self.step < recipe.schedule.steps and not stopped:
@@ -157,6 +156,18 @@ class _Run:
             write_record(self.directory / RECORD, record.finished(results, self.seconds + time.monotonic() - started))
         return Outcome(not stopped, self.step, results)
 
+    def _metrics(self, stack: ExitStack) -> Metrics | None:
+        """Open until the stack closes, on the first process; None on the others."""
+        opened: list[Metrics] = []
+
+        def open_them() -> None:
+            options = {"resumed_at": self.step, "name": self.recipe.name, "config": self.recipe.as_dict()}
+            opened.append(Metrics(self.directory, self.recipe.logging, **options))  # type: ignore[arg-type]
+            stack.callback(opened[0].close)
+
+        self.group.by_first(open_them)
+        return opened[0] if opened else None
+
     def _one_step(self, batches: Prefetched, terminated: Callable[[], bool]) -> tuple[dict[str, Any], bool]:
         """One step, unless the run is to stop. All processes agree on that here."""
         recipe, group = self.recipe, self.group
@@ -168,6 +179,8 @@ class _Run:
         if stop:
             return {}, True
         learning_rate = set_rate(self.optimiser, recipe.schedule, self.step)
+        if self.config.attention_dropout:  # what is dropped is a function of the step too
+            torch.manual_seed(derived_key(recipe.seed, 3, self.step, group.rank))
         loss, norm = gradient(self.objective, batch, max(1.0, targets), group.world, recipe.parallel.micro_batch)
         self.step += 1
         if bool(torch.isfinite(norm)):
@@ -189,7 +202,7 @@ class _Run:
         if self.group.first:
             log.warning("%s; the step is skipped", message)
 
-    def _logged(self, measured: dict[str, Any], meter: "_Meter", metrics: Metrics | None) -> dict[str, float]:
+    def _logged(self, measured: dict[str, Any], meter: Meter, metrics: Metrics | None) -> dict[str, float]:
         (loss,) = self.group.sum(float(measured["loss"]))
         values = {**measured, "loss": loss, "gradient_norm": float(measured["gradient_norm"]), **meter.read(self.step)}
         if metrics is not None:
@@ -218,29 +231,6 @@ class _Run:
             "skipped_in_a_row": self.skipped_in_a_row, "processes": self.group.world, "recipe": self.recipe.as_dict(),
         }  # fmt: skip
         self.checkpoints.save(self.step, training_state.tensors(self.objective.model, self.optimiser), state)
-
-
-class _Meter:
-    """Speed since the last reading, everything included."""
-
-    def __init__(self, recipe: Recipe, flops: int, world: int) -> None:
-        self.batch, self.tokens, self.flops, self.world = (
-            recipe.data.batch,
-            recipe.data.batch * recipe.data.context,
-            flops,
-            world,
-        )
-        self.peak = peak_flops()
-        self.at: tuple[int, float] | None = None
-        self.began = time.monotonic()
-
-    def read(self, step: int) -> dict[str, float]:
-        now = time.monotonic()
-        steps, seconds = (1, now - self.began) if self.at is None else (step - self.at[0], now - self.at[1])
-        self.at = step, now
-        per_second = steps / max(seconds, 1e-9)
-        mfu = per_second * self.batch * self.flops / (self.peak * self.world)
-        return {"tokens_per_second": per_second * self.tokens, "mfu": mfu}
 
 
 def _note(values: dict[str, float]) -> str:

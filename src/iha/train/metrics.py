@@ -2,12 +2,13 @@
 
 import json
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from iha.records import write_text
-from iha.train.recipe import Logging
+from iha.train.recipe import Data, Logging
 
 FILE = "metrics.jsonl"
 
@@ -35,6 +36,25 @@ class Metrics:
         self.file.close()
         for _, close in self.sinks:
             close()
+
+
+class Meter:
+    """Speed since the last reading, everything included."""
+
+    def __init__(self, data: Data, flops: int, peak: float) -> None:
+        """`flops` of training on one sequence; `peak` per second of all processes together."""
+        self.sequences, self.tokens = data.batch, data.batch * data.context  # of a step
+        self.flops, self.peak = flops, peak
+        self.at: tuple[int, float] | None = None
+        self.began = time.monotonic()
+
+    def read(self, step: int) -> dict[str, float]:
+        now = time.monotonic()
+        steps, seconds = (1, now - self.began) if self.at is None else (step - self.at[0], now - self.at[1])
+        self.at = step, now
+        per_second = steps / max(seconds, 1e-9)
+        mfu = per_second * self.sequences * self.flops / self.peak
+        return {"tokens_per_second": per_second * self.tokens, "mfu": mfu}
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

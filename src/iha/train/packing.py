@@ -71,11 +71,12 @@ class PackedSource:
         documents = np.searchsorted(shard.ends, np.arange(begin, begin + N + 1), side="right")
         documents[stop - begin :] = shard.num_documents + 1  # padding
         predicted = documents[1:] == documents[:-1]  # nothing predicts the first token of a document
+        numbered = np.concatenate([[0], np.cumsum(~predicted[:-1])])
         predicted[max(0, stop - begin - 1) :] = False
         if shard.loss is not None:
             predicted[: stop - begin - 1] &= shard.loss[begin + 1 : stop].astype(bool)
         labels = np.where(predicted, tokens[1:], IGNORED)
-        return Sequence(tokens[:-1], labels, np.unique(documents[:-1], return_inverse=True)[1].astype(np.int64))
+        return Sequence(tokens[:-1], labels, numbered)
 
     def _count(self, shard: Shard) -> int:
         if self.packing == "stream":

@@ -46,20 +46,32 @@ class Processes:
         return values
 
     def by_first(self, function: Callable[[], Any]) -> Any:
-        """Call `function` on the first process and return its result, or raise its ValueError, on all processes."""
+        """Call `function` on the first process and return its result, or raise its error, on all processes.
+
+        Any error: the others would wait for a result that never comes.
+        """
         result, error = None, None
         if self.first:
             try:
                 result = function()
-            except ValueError as raised:
+            except Exception as raised:
                 error = raised
         if self.world > 1:
-            shared = [result, str(error) if error else None]
+            shared = [result, error and _portable(error)]
             dist.broadcast_object_list(shared, src=0, device=self.device)
-            result, error = shared[0], ValueError(shared[1]) if shared[1] else None
+            if not self.first:
+                result, error = shared
         if error:
             raise error
         return result
+
+
+def _portable(error: Exception) -> Exception:
+    """An error that other processes can be sent, of the kind by which a command tells the user's errors from ours."""
+    if isinstance(error, OSError) and error.strerror:
+        return OSError(error.errno, error.strerror, error.filename)
+    kind = next((kind for kind in (ValueError, OSError, ImportError, MemoryError) if isinstance(error, kind)), None)
+    return kind(str(error)) if kind else RuntimeError(f"{type(error).__name__} in the first process: {error}")
 
 
 @contextmanager

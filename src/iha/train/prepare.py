@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -20,6 +21,8 @@ from iha.train.sources import Part, parts, read
 from iha.train.tokenise import Encoded, TextTokenizer, load_tokenizer, train_tokenizer
 
 TOKENIZER = "tokenizer.json"
+# Parts that one process reads as bytes in the time that it takes to start another.
+_QUICK_PARTS, _QUICK_KINDS = 8, ("stdlib", "text", "jsonl")
 
 
 def prepare(data: Data, directory: Path, *, seed: int, workers: int = 1, progress: Progress = silent) -> TextTokenizer:
@@ -37,7 +40,7 @@ def prepare(data: Data, directory: Path, *, seed: int, workers: int = 1, progres
             pieces = pieces_of[source.name]
             _describe(source, pieces, place, tokenizer, data, seed)
             todo += [(source, place, index, part) for index, part in enumerate(pieces) if not is_complete(place, index)]
-        _run(todo, data, directory, seed, workers, progress)
+        _run(todo, data, directory, seed, _useful_workers(todo, tokenizer, workers), progress)
     return tokenizer
 
 
@@ -53,6 +56,12 @@ def check_sources(data: Data) -> dict[str, list[Part]]:
 def has_shards(directory: Path) -> bool:
     """Whether any shard is complete: then a preparation that failed can be resumed."""
     return any(is_complete(place.parent, int(place.stem)) for place in directory.glob("*/[0-9]*[0-9].json"))
+
+
+def _useful_workers(todo: list[tuple[Source, Path, int, Part]], tokenizer: TextTokenizer, workers: int) -> int:
+    """No more processes than there is work for: bytes of a few files are written before a second one has started."""
+    quick = sum(tokenizer.is_bytes and source.kind in _QUICK_KINDS for source, *_ in todo)
+    return min(workers, len(todo) - quick + math.ceil(quick / _QUICK_PARTS))
 
 
 def _run(

@@ -3,6 +3,7 @@
 import glob
 import gzip
 import json
+import os
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -78,9 +79,12 @@ def read(source: Source, part: Part, seed: int) -> Iterator[Segments]:
 
 def standard_library() -> list[Path]:
     """Python's own source: always there. Its tests and installed packages are left out."""
-    root = Path(sysconfig.get_path("stdlib"))
     skipped = {"site-packages", "dist-packages", "test", "tests", "idlelib", "__pycache__"}
-    return sorted(path for path in root.rglob("*.py") if not skipped & set(path.relative_to(root).parts[:-1]))
+    found = []
+    for directory, below, names in os.walk(sysconfig.get_path("stdlib")):
+        below[:] = [name for name in below if name not in skipped]  # not even listed: they may hold most of the files
+        found += [Path(directory, name) for name in names if name.endswith(".py")]
+    return sorted(found)
 
 
 def _files(source: Source) -> list[Path]:

@@ -1,6 +1,6 @@
 """All weights and AdamW's moments, as named tensors. Nothing else needs to be saved.
 
-The learning rate and the data are functions of the step, and there is no dropout.
+The learning rate and the data are functions of the step, and so is what attention drops.
 """
 
 import torch

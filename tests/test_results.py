@@ -8,6 +8,7 @@ from iha.records import read_record
 
 RESULTS = Path(__file__).parent.parent / "results"
 KINDS = {
+    "architectures/dates.json": "architectures",
     "architectures/digits.json": "architectures",
     "architectures/masked-text.json": "architectures",
     "attention/attention.json": "attention-bench",

@@ -55,6 +55,8 @@ def test_what_cannot_be_is_refused() -> None:
         seq2seq(cross_attention="talking_heads")
     with pytest.raises(ValueError, match="cross_pseudo_heads must be at least 1"):
         seq2seq(cross_pseudo_heads=0)
+    with pytest.raises(ValueError, match="cross-attention has no dropout"):
+        seq2seq(attention_dropout=0.1)
     with pytest.raises(ValueError, match="is_encoder_decoder=False"):
         seq2seq(is_encoder_decoder=False)
     model, x, y = seq2seq(), tokens(1, 4), tokens(1, 3)

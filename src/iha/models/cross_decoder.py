@@ -49,6 +49,8 @@ class IHAEncoderDecoderConfig(IHAConfig):
             raise ValueError(f"cross_attention must be one of {tuple(CROSS_MECHANISMS)}, got {self.cross_attention!r}")
         if not 1 <= self.cross_pseudo_heads <= 1 << 10:
             raise ValueError(f"cross_pseudo_heads must be at least 1 and at most 1024, got {self.cross_pseudo_heads}")
+        if self.attention_dropout:
+            raise ValueError(f"attention_dropout is {self.attention_dropout}, but cross-attention has no dropout")
         if not self.is_encoder_decoder:
             raise ValueError("is_encoder_decoder=False: this is the configuration of an encoder–decoder")
         super().__post_init__(**kwargs)

@@ -113,7 +113,7 @@ def test_grid_scores_depend_on_differences_of_rows_and_of_columns() -> None:
     cos, sin = grid_table(rows, columns, D, 10.0, torch.float64)
     q, k = torch.randn(2, D, dtype=torch.float64)
     q, k = (rotate_by(t.expand(rows * columns, 1, D), cos, sin).view(rows, columns, D) for t in (q, k))
-    scores = torch.einsum("abd,ced->abce", q, k)
+    scores = torch.einsum("ijd,kld->ijkl", q, k)
     for shift in (1, 2):
         torch.testing.assert_close(scores[shift:, :, shift:], scores[:-shift, :, :-shift], atol=1e-12, rtol=0)
         torch.testing.assert_close(scores[:, shift:, :, shift:], scores[:, :-shift, :, :-shift], atol=1e-12, rtol=0)

@@ -25,6 +25,8 @@ def inspect(
     out: Annotated[Path, typer.Option(help="Where inside.json goes.")] = Path("out/inside"),
 ) -> None:
     """Attention maps, alpha and R of trained models, for the report's explorer; with --held-out, pseudo-heads too."""
+    from transformers.utils import logging
+
     from iha.cli.invocation import command_line
     from iha.cli.output import results_in
     from iha.evaluate.inside import inspect_models
@@ -32,6 +34,7 @@ def inspect(
     from iha.records import write_record
     from iha.report.pseudo_heads import of_records, pseudo_heads_table
 
+    logging.disable_progress_bar()  # of the weights
     named = {}
     for word in models:
         name, separator, directory = word.partition("=")

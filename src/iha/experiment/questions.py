@@ -43,7 +43,7 @@ class PuzzleTask:
         puzzle = generate(self.puzzle, "test", seed, index)
         asked = 1 if self.solved else next(i for i, piece in enumerate(puzzle.pieces) if piece.is_answer)
         prompt = "".join(piece.text for piece in puzzle.pieces[:asked])
-        # A solution ends with its document; a short answer ends with its line.
+        # A solution ends with its document; what follows a short answer on its line is not read.
         tokens, stop = (160, ()) if self.solved else (12, ("\n",))
         return Question(str(index), prompt, puzzle.answers[0], tokens, stop, meta=dict(puzzle.facts))
 
@@ -55,8 +55,8 @@ class PuzzleTask:
 
     def _verdict(self, text: str, reference: str) -> Verdict:
         _, mark, rest = text.partition(MARK) if self.solved else ("", MARK, text)
-        lines = rest.strip().splitlines()
-        answer = lines[0].strip() if mark and lines else None
+        words = rest.split()  # an answer is one word; after it a list goes on
+        answer = words[0] if mark and words else None
         return Verdict(float(answer == reference), answer)
 
     def score(self, verdicts: Sequence[Verdict]) -> dict[str, float]:

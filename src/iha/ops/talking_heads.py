@@ -91,7 +91,7 @@ def _mix_heads(x: Tensor, mix: Tensor) -> Tensor:
 
     With mix expanded: for a matrix times a batch `matmul` would transpose the whole batch first.
     """
-    expanded = mix.t().to(x.dtype).expand(len(x), -1, -1)  # (B, H, M)
+    expanded = mix.t().to(x.dtype).expand(x.shape[0], -1, -1)  # (B, H, M)
     return torch.bmm(expanded, x.flatten(2)).unflatten(2, x.shape[2:])
 
 

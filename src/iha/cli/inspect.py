@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 TEXTS = (
-    "Pairs: foot 31 gear 95 bell 60\nAgain: bell 60 foot 31 gear",
+    "Pairs: foot 31 gear 45 bell 60\nAgain: bell 60 foot 31 gear",
     "Bosses: Ann Ben, Ben Carl, Carl Dora,\nTwice Ann",
     "def open(path, mode='r'):\n    return File(path, mode)\n",
 )

@@ -1,13 +1,10 @@
 """The attention explorer's place on the page; assets/explorer.js fills it.
 
 A record of two small trained models ships with the package (assets/inside.json), so the explorer always has one to
-show. They are pre-training runs of the scale model, stopped after 1407 (IHA) and 2524 (MHA) of 3000 steps:
+show. They are the pre-trained models of the scale model, seed 0:
 
-    iha experiment scale-model --size quick --length 2.4 --phases pretrain --mechanisms global,iha data.batch=4
-        parallel.micro_batch=4 optimiser.learning_rate=2e-3 --runs out/explorer            (one line)
-    iha export out/explorer/pretrain-iha-s0
-    iha export out/explorer/pretrain-global-s0
-    iha inspect IHA=out/explorer/pretrain-iha-s0/export MHA=out/explorer/pretrain-global-s0/export --tokens 22
+    iha experiment scale-model --phases pretrain --mechanisms global,iha
+    iha inspect IHA=out/scale-model/pretrain-iha-s0/export MHA=out/scale-model/pretrain-global-s0/export --tokens 22
 """
 
 from importlib.resources import as_file, files

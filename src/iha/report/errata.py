@@ -15,7 +15,7 @@ that was run here: at equal epochs 2-simplicial attention is ahead of IHA on bot
 multi-head attention at eight heads and ahead of it with two or four; the paper's full protocol was not run to its end
 ([synthetic.md](synthetic.md)). Its language-model experiments (2.4B parameters, 240B tokens) have not been repeated.
 To scale (0.4M parameters, 2M tokens) its FLOP-matched schedule has less loss on text than global attention; most of
-that is due to the windows, and a part to pseudo-heads ([scale-model.md](scale-model.md)).
+that is due to the windows, and at equal tokens a part to pseudo-heads ([scale-model.md](scale-model.md)).
 
 This page lists what a literal implementation would trip over, each entry with the paper's own words. Three classes are
 kept apart: {counts}. "Left open" is no reproach: the paper does not say, says it with a reservation, or says less

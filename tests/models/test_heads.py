@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import tiny_config, tokens
+from tiny import assert_learns, tiny_config, tokens
 from transformers import (
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
@@ -28,16 +28,7 @@ CASES = [
 def test_trains_saves_and_is_found(head: type, auto: type, answers: dict[str, torch.Tensor], tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, x = head(tiny_config(num_labels=3)), tokens(2, 5)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-    losses = []
-    for _ in range(4):
-        loss = model(x, **answers).loss
-        losses.append(loss.item())
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    assert losses[-1] < losses[0]
-    assert all(p.grad is not None and p.grad.abs().max() > 0 for name, p in model.named_parameters() if "alpha" in name)
+    assert_learns(model, x, **answers)
     model.eval().save_pretrained(tmp_path)
     loaded = auto.from_pretrained(tmp_path)
     assert type(loaded) is head

@@ -48,3 +48,17 @@ def tiny_model(kind: str = "iha", seed: int = 0, **overrides: Any) -> IHAForCaus
 
 def tokens(B: int, N: int, seed: int = 0) -> torch.Tensor:
     return torch.randint(1, VOCABULARY, (B, N), generator=torch.Generator().manual_seed(seed))
+
+
+def assert_learns(model: torch.nn.Module, x: torch.Tensor, **labels: torch.Tensor) -> None:
+    """Four steps on one batch: the loss falls, and every alpha has a gradient."""
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(4):
+        loss = model(x, **labels).loss
+        losses.append(loss.item())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert losses[-1] < losses[0]
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for name, p in model.named_parameters() if "alpha" in name)

@@ -20,6 +20,7 @@ def test_trainer_and_bare_loop_take_turns(tmp_path):
     assert found["steps"] == 11  # the first of each warms up
     speed = found["tokens_per_second"]
     assert found["ratio"] == pytest.approx(speed["trainer"] / speed["bare"])
+    assert (found["checkpoint_every"], found["checkpoints"]) == (6, 1)  # the recipe's 500 would leave them out
 
 
 def test_the_bare_loop_trains_the_same_model_on_the_same_tokens(tmp_path):

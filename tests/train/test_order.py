@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iha.train.order import BLOCK, Order, derived_key, permuted
+from iha.train.order import BLOCK, Order, derived_key, mixed_bits, permuted
 
 
 @given(st.integers(1, 5000), st.integers(0, 2**64 - 1))
@@ -33,6 +33,13 @@ def test_permuted_needs_no_memory_of_the_domain():
 def test_keys_depend_on_every_part_and_their_order():
     keys = {derived_key(*parts) for parts in [(0, 1, 2), (0, 2, 1), (1, 0, 2), (0, 1), (0, 1, 2, 0)]}
     assert len(keys) == 5
+
+
+@pytest.mark.parametrize("part", [0, 1, 12345, 2**63, 2**64 - 1, 2**64 + 3, -1])
+def test_keys_are_the_mixed_bits_of_their_parts_one_after_the_other(part):
+    once = mixed_bits(np.array([part % 2**64], np.uint64), 0)
+    assert derived_key(part) == int(once[0])
+    assert derived_key(part, 7) == int(mixed_bits(np.array([7], np.uint64), int(once[0]))[0])
 
 
 def test_every_epoch_of_every_source_has_every_sequence_once():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iha.train.recipe import Tokenizer
-from iha.train.segments import plain
+from iha.train.segments import Segment, plain
 from iha.train.tokenise import END, SPECIAL, load_tokenizer, train_tokenizer
 
 BYTES = load_tokenizer(Tokenizer("bytes"))
@@ -40,3 +40,24 @@ def test_a_tokenizer_file_must_exist_and_have_its_end(tmp_path):
     assert load_tokenizer(Tokenizer("file", path=str(tmp_path / "t.json"))).end == END
     with pytest.raises(ValueError, match="'</end>' is not in the tokenizer"):
         load_tokenizer(Tokenizer("file", path=str(tmp_path / "t.json"), end="</end>"))
+
+
+def test_documents_encoded_together_are_those_encoded_one_by_one(tmp_path):
+    """Markup among ordinary text, empty documents, more documents than are encoded at a time."""
+    train_tokenizer([plain("some words, some more words\n" * 50)], 300, tmp_path / "t.json")
+    trained = load_tokenizer(Tokenizer("train", vocab_size=300), tmp_path / "t.json")
+    documents = [
+        [Segment(f"words {number} {END}"), Segment(END, markup=True), Segment("more", loss=number % 2 == 0)]
+        for number in range(150)
+    ] + [[]]
+    for tokenizer in (trained, BYTES):
+        together = list(tokenizer.encode_all(documents))
+        assert len(together) == len(documents)
+        for document, found in zip(documents, together, strict=True):
+            parts = []
+            for segment in document:
+                tokenizer.tokenizer.encode_special_tokens = not segment.markup
+                parts += tokenizer.tokenizer.encode(segment.text, add_special_tokens=False).ids
+            assert found.tokens.tolist() == [*parts, tokenizer.end_id]
+            assert found.loss.tolist() == tokenizer.encode(document).loss.tolist()
+        assert together[0].tokens.tolist().count(tokenizer.end_id) == 2  # the markup and the end, not the text

@@ -35,7 +35,7 @@ from iha.train.tokenise import Encoded, load_tokenizer
 @dataclass(frozen=True)
 class Settings:
     recipe: str  # a file
-    steps: int = 60
+    steps: int = 220  # a little more than the 200 between two checkpoints of laptop-1m
     overrides: tuple[str, ...] = ()
     corpus_megabytes: tuple[int, ...] = (1, 1024)
     first_step: bool = True
@@ -59,8 +59,9 @@ def run(settings: Settings, path: Path, command: str, progress: Progress = silen
 
 def measure_speed(settings: Settings, progress: Progress = silent) -> dict[str, Any]:
     """Tokens per second of both, everything included, and their ratio: 1 where the trainer costs nothing."""
-    half = settings.steps // 2
-    schedule = [f"schedule.steps={settings.steps}", "schedule.warmup=1", f"checkpoint.every={half}"]
+    own = read_recipe(Path(settings.recipe), settings.overrides).checkpoint.every
+    every = min(own, settings.steps // 2)  # the recipe's interval, and at least one checkpoint among the steps
+    schedule = [f"schedule.steps={settings.steps}", "schedule.warmup=1", f"checkpoint.every={every}"]
     recipe = read_recipe(Path(settings.recipe), [*settings.overrides, *schedule, "validation.every=1000000"])
     with tempfile.TemporaryDirectory() as directory:
         turns = _Turns(recipe, Path(directory))
@@ -71,7 +72,8 @@ def measure_speed(settings: Settings, progress: Progress = silent) -> dict[str, 
     counted = len(times.rounds["bare"])
     return {
         "steps": counted,
-        "checkpoints": 2,
+        "checkpoints": (settings.steps - 1) // every,  # the one after the last step is not timed
+        "checkpoint_every": every,
         "tokens_per_second": {side: counted * tokens / total for side, total in totals.items()},
         "ratio": totals["bare"] / totals["trainer"],
         "ratio_of_medians": median(times.rounds["bare"]) / median(times.rounds["trainer"]),

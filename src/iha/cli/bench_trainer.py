@@ -13,7 +13,7 @@ from iha.cli.progress import bars
 def trainer(
     recipe: Annotated[Path, typer.Argument(help="What is trained.")] = Path("recipes/laptop-1m.yaml"),
     overrides: Annotated[list[str] | None, typer.Argument(help="Any key of it.")] = None,
-    steps: Annotated[int, typer.Option(help="Of trainer and bare loop each.")] = 60,
+    steps: Annotated[int, typer.Option(help="Of trainer and bare loop each.")] = 220,
     corpus: Annotated[str, typer.Option(help="Sizes of corpora for the loader, in MB.")] = "1,1024",
     first_step: Annotated[bool, typer.Option(help="Measure the time to the first step.")] = True,
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("out/bench"),

@@ -27,9 +27,12 @@ def mixed_bits(x: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
 
 def derived_key(*parts: int) -> int:
     """One 64-bit key from several numbers."""
-    key = 0
-    for part in parts:
-        key = int(mixed_bits(np.array([part & 0xFFFFFFFFFFFFFFFF], np.uint64), key)[0])
+    key, low = 0, 0xFFFFFFFFFFFFFFFF
+    for part in parts:  # `mixed_bits` in Python's integers: ten times as fast for one number
+        x = (part + (key + 1) * 0x9E3779B97F4A7C15) & low
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & low
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EB & low
+        key = x ^ (x >> 31)
     return key
 
 

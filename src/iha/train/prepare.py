@@ -91,9 +91,9 @@ def _prepare_part(source: Source, place: Path, index: int, part: Part, data: Dat
     tokenizer = load_tokenizer(data.tokenizer, directory / TOKENIZER)
 
     def documents() -> Iterator[tuple[str, Encoded]]:
-        for number, document in enumerate(read(source, part, seed)):
+        for number, document in enumerate(tokenizer.encode_all(read(source, part, seed))):
             held_out = derived_key(seed, index, number) / 2**64 < data.validation
-            yield "validation" if held_out else "train", tokenizer.encode(document)
+            yield "validation" if held_out else "train", document
 
     write_shard(place, index, documents(), token_dtype(tokenizer))
 

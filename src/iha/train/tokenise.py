@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ END = "<|endoftext|>"
 SPECIAL = (END, *(token for style in FORMATS.values() for token in style.tokens))  # of tokenizers made here
 _USUAL_ENDS = (END, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[SEP]")
 _SAMPLE = 8_000_000  # characters that a tokenizer is trained on
+_TOGETHER = 64  # documents that are encoded at a time
 
 
 @dataclass(frozen=True)
@@ -43,19 +45,37 @@ class TextTokenizer:
         self.size: int = tokenizer.get_vocab_size(with_added_tokens=True)
 
     def encode(self, document: Segments) -> Encoded:
-        ids = [self._ids(segment) for segment in document]
+        return next(self.encode_all([document]))
+
+    def encode_all(self, documents: Iterable[Segments]) -> Iterator[Encoded]:
+        """Documents in order, some of them at a time: the package encodes those on all cores."""
+        remaining = iter(documents)
+        while some := list(islice(remaining, _TOGETHER)):
+            ids = iter(self._ids([segment for document in some for segment in document]))
+            for document in some:
+                yield self._joined(document, list(islice(ids, len(document))))
+
+    def _joined(self, document: Segments, ids: list[NDArray[np.int64]]) -> Encoded:
         loss = [np.full(len(part), segment.loss) for part, segment in zip(ids, document, strict=True)]
         end = bool(document) and document[-1].loss
         return Encoded(
             np.concatenate([*ids, np.array([self.end_id])]).astype(np.int64), np.concatenate([*loss, np.array([end])])
         )
 
-    def _ids(self, segment: Segment) -> NDArray[np.int64]:
-        if self.is_bytes and not segment.markup:
-            return np.frombuffer(segment.text.encode(errors="replace"), np.uint8).astype(np.int64)
-        # In ordinary text the name of a special token is plain text, so data cannot end a turn or a document.
-        self.tokenizer.encode_special_tokens = not segment.markup
-        return np.array(self.tokenizer.encode(segment.text, add_special_tokens=False).ids, np.int64)
+    def _ids(self, segments: list[Segment]) -> list[NDArray[np.int64]]:
+        if self.is_bytes and not any(segment.markup for segment in segments):
+            return [np.frombuffer(s.text.encode(errors="replace"), np.uint8).astype(np.int64) for s in segments]
+        found: dict[int, NDArray[np.int64]] = {}
+        for markup in (False, True):
+            numbers = [number for number, segment in enumerate(segments) if segment.markup == markup]
+            if not numbers:
+                continue
+            # In ordinary text the name of a special token is plain text, so data cannot end a turn or a document.
+            self.tokenizer.encode_special_tokens = not markup
+            texts = [segments[number].text for number in numbers]
+            encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)  # without places in the text
+            found |= {number: np.array(one.ids, np.int64) for number, one in zip(numbers, encoded, strict=True)}
+        return [found[number] for number in range(len(segments))]
 
     @property
     def fingerprint(self) -> str:

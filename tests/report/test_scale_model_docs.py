@@ -31,6 +31,18 @@ def test_tables_by_their_page(records):
     assert not any("upcycle" in title for title in titles["scale-model"])
 
 
+def test_longer_runs_are_compared_among_themselves(records):
+    (records / "long").mkdir()
+    for name, losses in (("global", (2.0, 0.8)), ("iha", (2.0, 0.7))):
+        run = run_record(name, 0, losses)
+        write_record(records / "long" / f"{run.config['name']}.json", run)
+    shown = tables(records, compared(records))["scale-model"]
+    (longer,) = (table for table in shown if table.title.startswith("Scale model, pretrain, "))
+    tokens = run_record("iha", 0, (2.0, 0.7)).config["tokens"]
+    assert longer.title.endswith(f"{tokens / 1e6:.1f} M tokens")
+    assert "-0.1000" in longer.markdown()  # to the longer run of global attention, not to the short one at 1.0
+
+
 def test_pages_are_filled_twice_alike(records, tmp_path, monkeypatch):
     def drawn(charts, directory):  # that charts can be drawn is tested with the page; it takes seconds
         paths = [directory / f"{chart.id}.svg" for chart in charts]

@@ -19,6 +19,7 @@ from iha.report.scale_model_measured import measured_tables
 
 PAGES = {"scale-model.md": "scale-model", "conversion.md": "upcycling"}  # page: the block in it
 FIGURES = "figures/scale-model"
+LONGER = "long"  # a directory below the records: the same runs with more steps
 
 
 def compared(records: Path) -> dict[str, Any]:
@@ -34,10 +35,24 @@ def tables(records: Path, phases: dict[str, Any]) -> dict[str, list[Table]]:
     measured, inside = _read(records / MEASURED, MEASUREMENT), _read(records / INSIDE, PSEUDO_HEADS)
     main = [table for name, phase in phases.items() if name != "upcycle" for table in phase_tables(phase)]
     main += measured_tables(measured)
+    if (records / LONGER).is_dir():
+        main += longer_tables(records / LONGER)
     return {
         "scale-model": [*main, *([pseudo_heads_table(of_records(inside))] if inside else [])],
         "upcycling": phase_tables(phases["upcycle"]) if "upcycle" in phases else [],
     }
+
+
+def longer_tables(records: Path) -> list[Table]:
+    """Runs with more steps, compared among themselves; their titles say how many tokens they saw."""
+    found = compare_all(read_runs(records))
+    shown = []
+    for phase in found.values():
+        tokens = max(row["tokens"] for row in phase["rows"])
+        for table in phase_tables(phase):
+            table.title = f"{table.title}, {tokens / 1e6:.1f} M tokens"
+            shown.append(table)
+    return shown
 
 
 def charts(records: Path, phases: dict[str, Any]) -> dict[str, list[Chart]]:

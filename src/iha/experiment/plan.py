@@ -34,7 +34,9 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     # Local multi-head attention with mixed heads: what is left of IHA without pseudo-heads, in the same window.
     "P=1 in the window of P=2": ("model.config.num_pseudo_heads=1", "model.config.window=32"),
     "P=1 in the window of P=4": ("model.config.num_pseudo_heads=1", "model.config.window=8"),
+    "P=1 in the window of P=8": ("model.config.num_pseudo_heads=1", "model.config.window=2"),
     "P=2 in the window of P=4": ("model.config.window=8",),
+    "P=2 in the window of P=8": ("model.config.window=2",),
     "P=4": ("model.config.num_pseudo_heads=4",),
     # What keeps four pseudo-heads from learning to retrieve, where one in the same window does?
     "P=4 token RoPE": ("model.config.num_pseudo_heads=4", "model.config.rope_positions=token"),

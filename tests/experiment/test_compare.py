@@ -81,3 +81,15 @@ def test_a_run_can_name_its_own_baseline():
 def test_no_runs_are_an_error():
     with pytest.raises(ValueError, match="no runs of phase 'tune'"):
         compare([record("iha", 0, (1.0,))], "tune")
+
+
+def test_pseudo_heads_are_credited_with_what_one_in_the_same_window_does_not_have():
+    """The control's name is that of its run; a run without one has no such difference."""
+    control = record(
+        "iha", 0, (0.85,), variant="P=1 in the window of P=4", name="pretrain-iha-p1-in-the-window-of-p4-s0"
+    )
+    four = record("iha", 0, (0.6,), variant="P=4")
+    rows = {row["label"]: row for row in compare([record("global", 0, (1.0,)), control, four])["rows"]}
+    assert rows["ihaP=4"]["paired_control"]["values"] == pytest.approx([-0.25])
+    assert rows["ihaP=4"]["paired_parts"]["pairs"]["values"] == pytest.approx([-0.4])
+    assert rows["global"]["paired_control"]["mean"] is None

@@ -55,6 +55,8 @@ def test_pages_are_filled_twice_alike(records, tmp_path, monkeypatch):
     docs.mkdir()
     for page, name in (("scale-model.md", "scale-model"), ("conversion.md", "upcycling")):
         (docs / page).write_text(PAGE.format(name=name))
+    with (docs / "scale-model.md").open("a") as page:
+        page.write("<!-- begin scale-model-summary --><!-- end scale-model-summary -->\n")
     written = write_docs(records, docs)
     first = (docs / "conversion.md").read_text()
     assert first.startswith("# Title\n\nWords.\n")
@@ -62,6 +64,7 @@ def test_pages_are_filled_twice_alike(records, tmp_path, monkeypatch):
     assert "-0.1000" in first
     assert "old" not in first
     text = (docs / "scale-model.md").read_text()
+    assert "| global | 1 |" in text.partition("begin scale-model-summary")[2]
     pictures = [path for path in written if path.suffix == ".svg"]
     assert pictures
     assert all(path.is_file() and (path.name in text or path.name in first) for path in pictures)

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from iha.experiment.plan import KIND, PHASES
+from iha.experiment.plan import CONTROLS, KIND, PHASES, run_name
 from iha.experiment.statistics import paired_test, summary
 from iha.records import Record, read_record
 
@@ -76,6 +76,7 @@ def _row(group: Sequence[Record], by_name: dict[str, Record], source: str, budge
     config, results = group[0].config, group[0].results
     baseline = [(record, by_name.get(baseline_of(record))) for record in group]
     default = [(record, by_name.get(f"{config['phase']}-{DEFAULT}-s{record.seed}")) for record in group]
+    control = [(record, by_name.get(control_of(record))) for record in group]
     return {
         "label": config["label"], "mechanism": config["mechanism"], "variant": config["variant"],
         "learning_rate": config["learning_rate"], "tokens": config["tokens"],
@@ -95,6 +96,8 @@ def _row(group: Sequence[Record], by_name: dict[str, Record], source: str, budge
         "paired": paired(baseline, source),
         "paired_accuracy": {name: paired_accuracy(baseline, name) for name in probed(group)},
         "paired_default": paired(default, source) if config["variant"] else None,
+        "paired_parts": {part: paired(_with(baseline, part), part) for part in parts(group)},
+        "paired_control": paired(control, source),
     }  # fmt: skip
 
 
@@ -106,6 +109,14 @@ def is_swept(name: str) -> bool:
 def baseline_of(record: Record) -> str:
     """The name of the run that a run is compared with: global attention, or what the run's own record says."""
     return record.config.get("baseline") or f"{record.config['phase']}-{BASELINE}-s{record.seed}"
+
+
+def control_of(record: Record) -> str:
+    """The name of the run with one pseudo-head in the same window; of no run where there is no such control."""
+    config = record.config
+    if config["mechanism"] != DEFAULT or config["variant"] not in CONTROLS:
+        return ""
+    return run_name(config["phase"], DEFAULT, CONTROLS[config["variant"]], record.seed or 0)
 
 
 def headline(group: Sequence[Record]) -> str:
@@ -188,6 +199,11 @@ def _comparable(pairs: Pairs) -> list[tuple[Record, Record]]:
         for record, other in pairs
         if other is not None and other.config["tokens"] == record.config["tokens"]
     ]
+
+
+def _with(pairs: Pairs, part: str) -> Pairs:
+    """Those whose other run has a loss on this part."""
+    return [(record, other) for record, other in pairs if other is not None and part in other.results["validation"][-1]]
 
 
 def sweep(swept: Sequence[Record], kept: Sequence[Record]) -> list[dict[str, Any]]:

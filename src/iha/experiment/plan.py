@@ -56,6 +56,12 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "full collapse": ("model.config.collapse=full",),
 }
 
+# What is left of a run of IHA without its pseudo-heads: one, in the same window. The difference is theirs.
+CONTROLS = {
+    "": "P=1 in the window of P=2", "P=4": "P=1 in the window of P=4", "P=8": "P=1 in the window of P=8",
+    "P=2 in the window of P=4": "P=1 in the window of P=4", "P=2 in the window of P=8": "P=1 in the window of P=8",
+}  # fmt: skip
+
 MIXING_RATES = {"mixing rate x10": 10.0}  # ablations of the learning rate of alpha and R, in multiples of the others'
 
 # How large: changes of every recipe. One core trains "small" at nine to fifteen thousand tokens per second.

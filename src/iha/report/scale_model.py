@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from iha.experiment.compare import BASELINE
 from iha.experiment.plan import Run
 from iha.records import Column, Record, Table
 
@@ -30,6 +31,38 @@ def phase_tables(compared: dict[str, Any]) -> list[Table]:
     if compared["sweep"]:
         tables.append(sweep_table(compared))
     return tables
+
+
+def is_baseline(row: dict[str, Any]) -> bool:
+    return row["mechanism"] == BASELINE and not row["variant"]
+
+
+def summary_table(compared: dict[str, Any]) -> Table:
+    """Every model of a phase against the baseline in one table, best text first: what a reader looks for."""
+    source, (base,) = compared["source"], [row for row in compared["rows"] if is_baseline(row)]
+    columns = [
+        "seeds", f"Δ {source}", "p", "Δ to one pseudo-head", "Δ needles", "pairs %", "word problems %",
+        "FLOPs", "tokens/s",
+    ]  # fmt: skip
+    table = Table("In one table", ["model", *(Column(column, "right") for column in columns)])
+    for row in sorted(compared["rows"], key=lambda row: row["loss"][source]["mean"]):
+        needles = None if row is base else row["paired_parts"].get("needles")
+        table.add(
+            [
+                row["label"], len(row["seeds"]), None if row is base else spread(row["paired"], digits=3, sign=True),
+                probability(row["paired"]), spread(row["paired_control"], digits=3, sign=True),
+                spread(needles, digits=2, sign=True), spread(row["accuracy"].get("pairs"), 100, 0),
+                spread(row["accuracy"].get("arithmetic"), 100, 0),
+                f"{row['flops_per_token'] / base['flops_per_token']:.2f}",
+                f"{row['tokens_per_second'] / base['tokens_per_second']:.2f}",
+            ]
+        )  # fmt: skip
+    table.note(
+        f"Δ: validation loss on {source} (and on needles) in nats per token minus that of Global, paired by seed, ± "
+        "standard deviation; p of Student's paired t test. Δ to one pseudo-head: minus that of one pseudo-head in the "
+        "same window. Pairs and word problems: answers right. FLOPs and tokens/s as ratios to Global."
+    )
+    return table
 
 
 def comparison_table(compared: dict[str, Any]) -> Table:

@@ -13,11 +13,12 @@ from iha.records import Record, Table, read_record, write_text
 from iha.report.page.build import write_figures
 from iha.report.page.section import Chart
 from iha.report.pseudo_heads import of_records, pseudo_heads_table
-from iha.report.scale_model import phase_tables
+from iha.report.scale_model import is_baseline, phase_tables, summary_table
 from iha.report.scale_model_charts import curve_charts, difference_chart, length_chart
 from iha.report.scale_model_measured import measured_tables
 
 PAGES = {"scale-model.md": "scale-model", "conversion.md": "upcycling"}  # page: the block in it
+SUMMARY = "scale-model-summary"  # a block of scale-model.md, one table
 FIGURES = "figures/scale-model"
 LONGER = "long"  # a directory below the records: the same runs with more steps
 
@@ -71,6 +72,8 @@ def write_docs(records: Path, docs: Path) -> list[Path]:
     phases = compared(records)
     written, shown, drawn = [], tables(records, phases), charts(records, phases)
     (docs / FIGURES).mkdir(parents=True, exist_ok=True)
+    if any(is_baseline(row) for row in phases.get("pretrain", {}).get("rows", [])):
+        fill_block(docs / "scale-model.md", SUMMARY, summary_table(phases["pretrain"]).markdown().strip())
     for page, block in PAGES.items():
         fill_block(docs / page, block, block_text(shown[block], drawn[block]))
         written += [docs / page, *write_figures(drawn[block], docs / FIGURES)]

@@ -141,7 +141,7 @@ def _costs(config: IHAConfig, num_tokens: int, shares: Sequence[float], latencie
     possible = [layer for spec in resizable for layer in _possible(spec, num_tokens, shares)]
     specs = list(dict.fromkeys([LayerSpec(), *config.layers, *possible]))
     times = None if latencies is None else latencies(shape, specs)
-    found = {}
+    found: dict[LayerSpec, dict[str, float]] = {}
     for spec in specs:
         flops, cache = layer_flops(shape, spec, num_tokens), layer_cache_bytes(shape, spec, num_tokens)
         assert cache is not None, f"a decoder's {spec.mechanism} layer has a cache"

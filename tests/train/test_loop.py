@@ -127,7 +127,7 @@ def test_a_model_without_mixing_cannot_be_frozen_but_for_it(tmp_path):
 
 def test_sharded_weights_do_not_grow_and_nothing_is_written(tmp_path):
     recipe = runs.tiny(tmp_path, *runs.GROWING, "parallel.precision=bfloat16")
-    with pytest.raises(ValueError, match="growth.every is 2, but weights that FSDP2 has sharded cannot grow"):
+    with pytest.raises(ValueError, match=r"growth\.every is 2, but weights that FSDP2 has sharded cannot grow"):
         train(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -2,7 +2,8 @@
 
 The source is a pre-trained model with uniform pseudo-heads. It is reduced to a share of its FLOPs twice, by the best
 allocation and by the best uniform numbers (`iha allocate` chooses both, on the same text). Both are trained on for as
-long, on the same data, beside the source itself. They cost the same, so what differs is where the pseudo-heads are.
+long, on the same data, beside the source itself. Neither costs more than the share: what differs is where the
+pseudo-heads and the windows are.
 """
 
 from dataclasses import dataclass, field

@@ -30,10 +30,25 @@ def test_a_checkpoint_within_the_budget(trained, tmp_path):
     assert min(max(spec.per_token) * min(spec.per_token) for spec in smaller.config.layers) < 4
     assert AutoTokenizer.from_pretrained(tmp_path / "smaller").get_vocab() == tokenizer.get_vocab()
 
+    words[2:4] = ["--latency", 9, "--cache", 0.8, "--windows", "1,0.5", "--rounds", 1]
+    result = iha("allocate", source, tmp_path / "timed", *words)
+    assert result.exit_code == 0, result.output
+    record = read_record(tmp_path / "out" / "allocation.json", "allocation")
+    assert record.config["budget"] == {"latency": 9, "cache": 0.8}
+    assert record.results["allocated"]["cache"] <= 0.8
+    assert record.results["allocated"]["latency"] > 0
+    assert "latency" in result.stdout
+    assert record.results["quiet"].keys() >= {"load_before", "warnings"}
+
     refused = iha("allocate", source, tmp_path / "smaller", *words)
     assert_refused(refused, "exists already")
     other = tmp_path / "other"
     assert_refused(iha("allocate", source, other, "--data", tmp_path / "none.txt"), "is no text file")
+    both = iha("allocate", source, other, "--data", text, "--flops", 1, "--latency", 0.5)
+    assert_refused(both, "flops 1 and latency 0.5 both limit compute")
+    assert_refused(
+        iha("allocate", source, other, "--data", text, "--cache", -1), "must be positive and finite, got -1.0"
+    )
     virtual = iha("allocate", trained / "export", other, *words)  # known only once the model is loaded
     assert virtual.exit_code == 2
     assert virtual.stderr.splitlines()[-1].endswith("both must be 'token'")

@@ -29,3 +29,11 @@ def test_a_phase_in_tables():
 def test_a_sweep_alone():
     (table,) = phase_tables(compare([run_record("iha", 0, (2.0,), rate=rate) for rate in (1e-3, 2e-3)]))
     assert cells(table) == {"iha": ["2.0000", "2.0000", "0.001 (at the edge)", "–"]}
+
+
+def test_pseudo_heads_that_grow_are_compared_with_those_from_the_start():
+    uniform = run_record("iha", 0, (2.0, 1.5), variant="P=2 token index")
+    grown = run_record("iha", 0, (2.0, 1.2), variant="P=2 grown everywhere", baseline=uniform.config["name"])
+    *_, variants = phase_tables(compare([run_record("global", 0, (2.0, 1.0)), uniform, grown]))
+    assert cells(variants)["ihaP=2 grown everywhere"][2] == "-0.3000"
+    assert "baseline of pseudo-heads that have grown" in variants.markdown()

@@ -25,6 +25,12 @@ parallel: {micro_batch: 2}
 validation: {every: 3, sequences: 5}
 logging: {every: 1}
 """
+# Overrides of it for a run whose pseudo-heads grow: two layers that may, and a global one.
+GROWING = (
+    "model.config.num_pseudo_heads=1", "model.config.window=8", "model.config.num_hidden_layers=3",
+    "model.config.global_every=3", "model.config.causal=token", "model.config.rope_positions=token",
+    "growth={every: 2, until: 2}",
+)  # fmt: skip
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(["iha.train.loop", "iha.train.export", "runs"])
 

@@ -172,3 +172,17 @@ def test_a_run_starts_from_a_converted_llama(tmp_path):
                 losses.append(loss[labels[mine] >= 0])
     first = next(line["loss"] for line in read_metrics(tmp_path / "run" / FILE) if "loss" in line)
     assert first == pytest.approx(torch.cat(losses).mean().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("numbers", [[2, 2], [2, 1]])
+def test_a_schedule_that_was_set_layer_by_layer_is_kept(tmp_path, numbers):
+    """At another context the window N/(2P²) is derived again, unless an allocation or growth has set the layers."""
+    config = model_config(recipe(causal="token", rope_positions="token", global_every=None), 100, 0)
+    layers = [{**layer, "num_pseudo_heads": P} for layer, P in zip(config.layer_schedule, numbers, strict=True)]
+    IHAForCausalLM(changed_config(config, layer_schedule=layers)).save_pretrained(tmp_path)
+    longer = Recipe(model=Model(init_from=str(tmp_path)), data=Data(context=64))
+    continued = model_config(longer, 100, 0)
+    build_model(longer, continued)  # the weights fit
+    windows = [layer.window for layer in continued.layers]
+    assert windows == ([64 // 8] * 2 if numbers == [2, 2] else [16 // 8] * 2)
+    assert [layer.num_pseudo_heads for layer in continued.layers] == numbers

@@ -71,3 +71,27 @@ def test_long_context_and_chat_runs_start_from_it(run, tmp_path):
     config = AutoConfig.from_pretrained(tmp_path / "chat")
     assert config.max_position_embeddings == 64
     assert config.layer_schedule[0] == {"mechanism": "iha", "window": 64 // 8, "num_pseudo_heads": 2}
+
+
+def test_every_step_of_a_run_that_grows_has_its_own_size(tmp_path):
+    from iha.models import IHAForCausalLM
+    from iha.train.export import export
+
+    recipe = runs.tiny(tmp_path, *runs.GROWING, "checkpoint.keep=3", "growth.every=3", "growth.count=4")
+    runs.completed(recipe, tmp_path / "run")
+    for step, number in ((2, 1), (4, 2), (6, 2)):
+        assert export(tmp_path / "run", tmp_path / f"hf{step}", step=step) == step
+        model = IHAForCausalLM.from_pretrained(tmp_path / f"hf{step}")
+        assert [spec.per_token for spec in model.config.layers] == [(number, number)] * 2 + [(1, 1)]
+    saved = runs.weights(tmp_path / "run", "model.")
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, saved[name]), name
+    # and training goes on from it, longer sequences too: the layers stay as they have grown
+    again = runs.tiny(
+        tmp_path, f"model.init_from={tmp_path}/hf6", "model.config={}", "data.context=64", "schedule.steps=2",
+        "schedule.warmup=1",
+    )  # fmt: skip
+    runs.completed(again, tmp_path / "again")
+    assert runs.weights(tmp_path / "again", "model.").keys() == saved.keys()
+    schedule = json.loads((tmp_path / "again" / "config.json").read_text())["layer_schedule"]
+    assert schedule == model.config.layer_schedule

@@ -125,6 +125,13 @@ def test_a_model_without_mixing_cannot_be_frozen_but_for_it(tmp_path):
         train(runs.tiny(tmp_path, "optimiser.train=mixing", "model.attention=global"), tmp_path / "run")
 
 
+def test_sharded_weights_do_not_grow_and_nothing_is_written(tmp_path):
+    recipe = runs.tiny(tmp_path, *runs.GROWING, "parallel.precision=bfloat16")
+    with pytest.raises(ValueError, match=r"growth\.every is 2, but weights that FSDP2 has sharded cannot grow"):
+        train(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.slow
 def test_compiled_layers_train_alike(tmp_path):
     for name, override in (("eager", "false"), ("compiled", "true")):

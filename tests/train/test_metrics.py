@@ -14,9 +14,9 @@ from iha.train.recipe import Data, Logging
 def test_speed_is_since_the_last_reading(monkeypatch):
     clock = iter([100.0, 102.0, 107.0])
     monkeypatch.setattr("iha.train.metrics.time.monotonic", lambda: next(clock))
-    meter = Meter(Data(context=32, batch=4), flops=1000, peak=16_000)
-    assert meter.read(7) == {"tokens_per_second": 1 / 2 * 4 * 32, "mfu": 1 / 2 * 4 * 1000 / 16_000}  # one step
-    assert meter.read(17) == {"tokens_per_second": 10 / 5 * 4 * 32, "mfu": 10 / 5 * 4 * 1000 / 16_000}
+    meter = Meter(Data(context=32, batch=4), peak=16_000)
+    assert meter.read(7, 4000) == {"tokens_per_second": 1 / 2 * 4 * 32, "mfu": 1 / 2 * 4000 / 16_000}  # one step
+    assert meter.read(17, 6000) == {"tokens_per_second": 10 / 5 * 4 * 32, "mfu": 10 / 5 * 6000 / 16_000}
 
 
 def opened(directory, resumed_at=0, **logging):

@@ -44,6 +44,26 @@ def test_what_attention_drops_is_a_function_of_the_step(undisturbed, tmp_path):
     assert all(one != other for one, other in zip(*losses, strict=True))  # it does drop, from the first step on
 
 
+@pytest.mark.parametrize("stop_at", [3, 4])
+def test_across_growths(tmp_path, stop_at):
+    """Growths before steps 3 and 5: stopped right after one, and right before the other."""
+    recipe = runs.tiny(tmp_path, *runs.GROWING, "checkpoint.every=100")
+    runs.completed(recipe, tmp_path / "whole")
+    assert runs.finish(runs.start(recipe, tmp_path / "cut", stop_at=stop_at)) == [143]
+    runs.completed(recipe, tmp_path / "cut")
+    assert_bit_identical(tmp_path / "cut", tmp_path / "whole")
+    cut, whole = (json.loads((tmp_path / name / "run.json").read_text())["results"] for name in ("cut", "whole"))
+    assert [growth["step"] for growth in whole["grown"]] == [2, 4]
+    assert {key: cut[key] for key in ("grown", "flops", "parameters")} == {
+        key: whole[key] for key in ("grown", "flops", "parameters")
+    }
+    configs = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("cut", "whole")]
+    assert configs[0] == configs[1]
+    grown = [layer["num_pseudo_heads"] * layer.get("num_pseudo_keys", layer["num_pseudo_heads"])
+             for layer in configs[0]["layer_schedule"]]  # fmt: skip
+    assert sum(number > 1 for number in grown) == len({growth["layer"] for growth in whole["grown"]})
+
+
 def test_a_finished_run_stays_as_it_is(undisturbed, tmp_path):
     shutil.copytree(undisturbed, tmp_path / "run")
     runs.completed(runs.tiny(tmp_path), tmp_path / "run")

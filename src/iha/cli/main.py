@@ -13,6 +13,7 @@ from iha.cli.bench_trainer import trainer
 from iha.cli.convert import convert
 from iha.cli.eval import group as evaluation
 from iha.cli.experiment import scale_model
+from iha.cli.experiment_allocated import allocated
 from iha.cli.experiment_architectures import architectures
 from iha.cli.experiment_compare import compare
 from iha.cli.experiment_evaluate import evaluate
@@ -68,6 +69,7 @@ experiment.command("compare", cls=Command)(compare)
 experiment.command("inside", cls=Command)(inside)
 experiment.command("speed", cls=Command)(speed)
 experiment.command("upcycle", cls=Command)(upcycle)
+experiment.command("allocated", cls=Command)(allocated)
 experiment.command("architectures", cls=Command)(architectures)
 app.add_typer(experiment, name="experiment")
 

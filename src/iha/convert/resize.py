@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from iha.layers.interleaved import InterleavedHeadAttention
+from iha.layers.schedule import LayerSpec
 from iha.models.configuration import IHAConfig
 from iha.models.modeling import IHAForCausalLM
 
@@ -27,19 +29,44 @@ class Kept:
 
 def resized(model: IHAForCausalLM, kept: Mapping[int, Kept]) -> IHAForCausalLM:
     """The model with these layers (by number) resized. All other weights are shared with it, not copied."""
-    config = _config(model.config, kept)
-    with torch.device("meta"):
-        smaller = IHAForCausalLM(config)
-    tensors = dict(model.state_dict())
+    layers, tensors = {}, {}
     for index, part in kept.items():
-        prefix = f"model.layers.{index}.self_attn."
-        alpha_q, alpha_k, alpha_v, R = (tensors[prefix + n] for n in ("alpha_q", "alpha_k", "alpha_v", "collapse"))
+        attention = interleaved_layer(model, index)
+        prefix, P, P_k = f"model.layers.{index}.self_attn.", len(part.queries), len(part.keys)
+        layers[index] = replace(
+            model.config.layers[index],
+            window=part.window,
+            num_pseudo_heads=P,
+            num_pseudo_keys=None if P_k == P else P_k,
+        )
+        alpha_q, alpha_k, alpha_v, R = (tensor.detach() for tensor in attention.mixing)
         tensors[prefix + "alpha_q"], tensors[prefix + "collapse"] = with_queries(alpha_q, R, part.queries)
         tensors[prefix + "alpha_k"], tensors[prefix + "alpha_v"] = with_keys(alpha_k, alpha_v, part.keys)
-    smaller.load_state_dict(tensors, assign=True)
-    smaller.model.rotary_emb.inv_freq = model.model.rotary_emb.inv_freq
-    smaller.tie_weights()
-    return smaller.train(model.training)
+    return rebuilt(model, layers, tensors)
+
+
+def rebuilt(model: IHAForCausalLM, layers: Mapping[int, LayerSpec], tensors: Mapping[str, Tensor]) -> IHAForCausalLM:
+    """The model with these layers (by number) and weights in place of its own. All other weights are shared with it."""
+    require_token_index(model.config)
+    schedule = [layers.get(index, spec).as_data() for index, spec in enumerate(model.config.layers)]
+    derived = ("model_type", "layer_types", "sliding_window")
+    fields = {name: value for name, value in model.config.to_dict().items() if name not in derived}
+    with torch.device("meta"):
+        other = IHAForCausalLM(IHAConfig(**{**fields, "layer_schedule": schedule}))
+    other.load_state_dict({**model.state_dict(), **tensors}, assign=True)
+    other.model.rotary_emb.inv_freq = model.model.rotary_emb.inv_freq
+    other.tie_weights()
+    for name, parameter in model.named_parameters():
+        other.get_parameter(name).requires_grad_(parameter.requires_grad)
+    return other.train(model.training)
+
+
+def interleaved_layer(model: IHAForCausalLM, index: int) -> InterleavedHeadAttention:
+    """The attention of a layer with pseudo-heads; ValueError if it has none."""
+    attention = model.model.layers[index].self_attn
+    if not isinstance(attention, InterleavedHeadAttention):
+        raise ValueError(f"layer {index} is {model.config.layers[index].mechanism}: it has no pseudo-heads to resize")
+    return attention
 
 
 def with_queries(alpha_q: Tensor, collapse: Tensor, kept: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -71,23 +98,9 @@ def _nearest(alpha: Tensor, kept: Sequence[int]) -> Tensor:
 
 
 def require_token_index(config: IHAConfig) -> None:
-    """ValueError if pseudo-heads have virtual indices, which a removal would shift."""
+    """ValueError if pseudo-heads have virtual indices, which another number of them would shift."""
     if config.causal != "token" or config.rope_positions != "token":
         raise ValueError(
-            f"causal={config.causal!r} and rope_positions={config.rope_positions!r}: removing a pseudo-head would "
-            "shift the virtual index of all others; both must be 'token'"
+            f"causal={config.causal!r} and rope_positions={config.rope_positions!r}: another number of "
+            "pseudo-heads would shift the virtual index of all others; both must be 'token'"
         )
-
-
-def _config(config: IHAConfig, kept: Mapping[int, Kept]) -> IHAConfig:
-    require_token_index(config)
-    layers = list(config.layers)
-    for index, part in kept.items():
-        if not layers[index].is_interleaved:
-            raise ValueError(f"layer {index} is {layers[index].mechanism}: it has no pseudo-heads to resize")
-        P, P_k = len(part.queries), len(part.keys)
-        layers[index] = replace(
-            layers[index], window=part.window, num_pseudo_heads=P, num_pseudo_keys=None if P_k == P else P_k
-        )
-    fields = {n: v for n, v in config.to_dict().items() if n not in ("model_type", "layer_types", "sliding_window")}
-    return IHAConfig(**{**fields, "layer_schedule": [layer.as_data() for layer in layers]})

@@ -44,7 +44,7 @@ def at_measured_speed(runs: Sequence[Record], measured: Record) -> list[Record]:
 def compare_all(records: Sequence[Record]) -> dict[str, Any]:
     """Every phase that has runs."""
     phases = dict.fromkeys(record.config["phase"] for record in records)
-    return {phase: compare(records, phase) for phase in sorted(phases, key=(*PHASES, "upcycle").index)}
+    return {phase: compare(records, phase) for phase in sorted(phases, key=(*PHASES, "upcycle", "allocate").index)}
 
 
 def compare(records: Sequence[Record], phase: str = "pretrain") -> dict[str, Any]:

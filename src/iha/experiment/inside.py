@@ -69,9 +69,9 @@ def held_out(recipe: Recipe, shards: Path, export: Path, sequences: int) -> Toke
 
 
 def initial_weights(recipe: Recipe, export: Path) -> dict[str, Tensor] | None:
-    """The weights before the first step; None where the run's start has been removed."""
+    """The weights before the first step; None where the run's start has been removed, or where it has grown since."""
     start = recipe.model.init_from
-    if start is not None and not Path(start).is_dir():
+    if (start is not None and not Path(start).is_dir()) or recipe.growth.every is not None:
         return None
     return build_model(recipe, IHAConfig.from_pretrained(export)).state_dict()
 

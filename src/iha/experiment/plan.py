@@ -5,6 +5,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from iha.train.build import model_config
+from iha.train.growth import cost, numbers_of
 from iha.train.recipe import Recipe, read_recipe
 
 KIND = "scale-model-run"  # of a run's record
@@ -27,6 +29,8 @@ LABELS = {
 }
 
 LOCAL_SHARE = 16  # of the context is a window of Global+Local: in the paper 512 of 8192 tokens
+
+_TOKEN_INDEX = ("model.config.causal=token", "model.config.rope_positions=token")
 
 # Ablations: each changes one setting of "iha".
 ABLATIONS: dict[str, tuple[str, ...]] = {
@@ -54,6 +58,13 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "all layers local": ("model.config.global_every=null",),
     "mixing rate x10": (),  # see MIXING_RATES
     "full collapse": ("model.config.collapse=full",),
+    # Pseudo-heads from the start, and from one pseudo-head grown in training, which needs the token index: see GROWTHS.
+    "P=2 token index": _TOKEN_INDEX,
+    "P=2 grown everywhere": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.window=32"),
+    "P=2 grown where asked": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.window=32"),
+    "P=4 token index": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=4"),
+    "P=4 grown everywhere": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.window=8"),
+    "P=4 grown where asked": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.window=8"),
 }
 
 # What is left of a run of IHA without its pseudo-heads: one, in the same window. The difference is theirs.
@@ -63,6 +74,15 @@ CONTROLS = {
 }  # fmt: skip
 
 MIXING_RATES = {"mixing rate x10": 10.0}  # ablations of the learning rate of alpha and R, in multiples of the others'
+
+# Ablations that grow: P, and how many places grow at a time (None: all that are below P). Those that grow where the
+# gradient asks may have layers of 2P, and cost no more than P in every layer costs. A growth is a twentieth of the run
+# after the one before: with these numbers all are made before half of it.
+GROWTHS: dict[str, tuple[int, int | None]] = {
+    "P=2 grown everywhere": (2, None), "P=2 grown where asked": (2, 1),
+    "P=4 grown everywhere": (4, None), "P=4 grown where asked": (4, 2),
+}  # fmt: skip
+GROWTHS_OF_A_RUN, LARGEST_DEPTH = 20, 1000
 
 # How large: changes of every recipe. One core trains "small" at nine to fifteen thousand tokens per second.
 # Weights begin at 1/√width, embeddings at 1 (docs/scale-model.md says what pilot runs showed).
@@ -101,7 +121,7 @@ class Run:
     learning_rate: float
     recipe: Recipe
     after: str | None = None  # the run whose weights it starts from
-    conversion: dict[str, Any] | None = None  # those weights are converted first: arguments of `iha.convert.convert`
+    conversion: dict[str, Any] | None = None  # those weights are converted first, or reduced: see `run`
     baseline: str | None = None  # the run that it is compared with; that of global attention when None
 
     @property
@@ -205,7 +225,21 @@ def _run(
     if variant in MIXING_RATES:
         mixing = MIXING_RATES[variant] * recipe.optimiser.learning_rate
         recipe = read_recipe(path, [*changes, f"optimiser.mixing_learning_rate={mixing}"])
-    return Run(name, phase, mechanism, variant, seed, recipe.optimiser.learning_rate, recipe, after)
+    baseline = None
+    if variant in GROWTHS:
+        recipe = read_recipe(path, [*changes, *_growth(recipe, path, changes, *GROWTHS[variant])])
+        baseline = run_name(phase, mechanism, f"P={GROWTHS[variant][0]} token index", seed)
+    rate = recipe.optimiser.learning_rate
+    return Run(name, phase, mechanism, variant, seed, rate, recipe, after, baseline=baseline)
+
+
+def _growth(recipe: Recipe, path: Path, changes: list[str], P: int, count: int | None) -> list[str]:
+    every = max(1, recipe.schedule.steps // GROWTHS_OF_A_RUN)
+    if count is None:
+        return [f"growth={{every: {every}, count: {2 * LARGEST_DEPTH}, until: {P}}}"]
+    uniform = model_config(read_recipe(path, [*changes, f"model.config.num_pseudo_heads={P}"]), 1, None)
+    flops = cost(uniform, numbers_of(uniform.layers), recipe.data.context)
+    return [f"growth={{every: {every}, count: {count}, until: {2 * P}, flops: {flops}}}"]
 
 
 def run_name(phase: str, mechanism: str, variant: str, seed: int, swept_rate: float | None = None) -> str:

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from iha.convert import convert
-from iha.experiment.plan import KIND, Run, converted
+from iha.experiment.allocated import PHASE as ALLOCATION
+from iha.experiment.allocated import reduce
+from iha.experiment.plan import KIND, Run, converted, shared_data
 from iha.experiment.probe import Asked, accuracies, questions
 from iha.models.configuration import IHAConfig
 from iha.models.modeling import IHAForCausalLM
 from iha.records import Progress, Record, host, output_directory, read_record, silent, write_record
 from iha.train.export import export
-from iha.train.flops import training_flops
 from iha.train.loop import Evaluation, train
 from iha.train.metrics import FILE, read_metrics
 from iha.train.prepare import TOKENIZER
@@ -57,7 +58,7 @@ def run_one(
         raise ValueError(f"it starts from {run.after}, which has not been made")
     directory = output_directory(out / run.name)
     if run.conversion is not None and not converted(directory).is_dir():
-        _convert(out / str(run.after) / "export", converted(directory), run.conversion)
+        _start(run, out, command)
     record = Record.new(KIND, command=command, config={**run.facts(), "recipe": run.recipe.as_dict()}, seed=run.seed)
     probe = _Probe(run, directory)
     every = max(FEWEST_STEPS, run.recipe.schedule.steps // 20)
@@ -75,6 +76,15 @@ def run_one(
     return finished
 
 
+def _start(run: Run, out: Path, command: str) -> None:
+    """The weights that a run starts from, made of those of the run before it."""
+    source, destination, conversion = out / str(run.after) / "export", converted(out / run.name), run.conversion or {}
+    if run.phase == ALLOCATION:
+        reduce(source, destination, run.recipe, shared_data(out, "pretrain", run.seed), command=command, **conversion)
+    else:
+        _convert(source, destination, conversion)
+
+
 def _convert(source: Path, destination: Path, conversion: dict[str, Any]) -> None:
     """With layers counted from the end where they are negative."""
     depth = IHAConfig.from_pretrained(source).num_hidden_layers
@@ -86,15 +96,14 @@ def results_of(run: Run, directory: Path, outcome: dict[str, Any]) -> dict[str, 
     """Curves of loss, validation and probes against tokens, and what the run cost."""
     metrics = read_metrics(directory / FILE)
     per_step = run.recipe.data.batch * run.recipe.data.context
-    config = IHAConfig.from_pretrained(directory)
-    flops = training_flops(config, run.recipe.data.context) / run.recipe.data.context
+    flops = outcome["flops"] / outcome["tokens"]  # the mean, where pseudo-heads have grown
     training = [{"tokens": line["step"] * per_step, "loss": line["loss"]} for line in metrics if "loss" in line]
     speeds = sorted(line["tokens_per_second"] for line in metrics if "tokens_per_second" in line)
     return {
         "parameters": outcome["parameters"], "flops_per_token": flops, "training": training,
         **{prefix: _curve(metrics, prefix, per_step) for prefix in ("validation", PROBE)},
         "tokens_per_second": {"median": speeds[len(speeds) // 2], "best": speeds[-1]},
-        "peak_bytes": host.peak_bytes(), "skipped": outcome["skipped"],
+        "peak_bytes": host.peak_bytes(), "skipped": outcome["skipped"], "grown": outcome["grown"],
     }  # fmt: skip
 
 

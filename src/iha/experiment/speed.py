@@ -51,10 +51,11 @@ def measure_speed(
 
 
 def _one_per_label(found: Sequence[Record]) -> list[Record]:
-    """The first seed of each; runs of a sweep have the shapes of the others."""
+    """The first seed of each; runs of a sweep have the shapes of the others, and those that grow have no one speed."""
     chosen: dict[str, Record] = {}
     for run in sorted(found, key=lambda run: run.seed or 0):
-        if run.config["phase"] == PHASE and not is_swept(run.config["name"]):
+        grows = run.config["recipe"].get("growth", {}).get("every") is not None
+        if run.config["phase"] == PHASE and not is_swept(run.config["name"]) and not grows:
             chosen.setdefault(run.config["label"], run)
     return list(chosen.values())
 

@@ -145,6 +145,8 @@ def ablation_table(compared: dict[str, Any]) -> Table:
             ]
         )  # fmt: skip
     table.note("Δ is paired by seed with a run of the same length; – where that was not made.")
+    if any("grown" in row["variant"] for row in compared["rows"]):
+        table.note("The baseline of pseudo-heads that have grown is as many of them in every layer from the start.")
     return table
 
 

@@ -36,11 +36,11 @@ def model_config(recipe: Recipe, vocabulary: int, end_id: int | None) -> IHAConf
         raise ValueError(f"model.config: {error}") from error
 
 
-def check_model(recipe: Recipe) -> None:
-    """Refuse a model that cannot be built, before data is prepared for it."""
+def check_model(recipe: Recipe) -> IHAConfig:
+    """Refuse a model that cannot be built, before data is prepared for it. Its vocabulary may not be known yet."""
     tokenizer = recipe.data.tokenizer
     vocabulary = 1 if tokenizer.kind == "train" else load_tokenizer(tokenizer).size
-    model_config(recipe, vocabulary, end_id=None)
+    return model_config(recipe, vocabulary, end_id=None)
 
 
 def build_model(recipe: Recipe, config: IHAConfig, device: torch.device | str = "cpu") -> IHAForCausalLM:
@@ -111,8 +111,10 @@ def _continued(model: Model, fields: dict[str, Any]) -> IHAConfig:
         raise ValueError(
             f"model.init_from: {directory} has vocab_size {before.vocab_size}, too small for the recipe's tokenizer"
         )
-    # The schedule follows from the length and other fields, unless a conversion has set it layer by layer.
-    kept = before.layer_schedule if before.converted_from else None
+    # The schedule follows from the length and other fields, unless it was set layer by layer: by a conversion, an
+    # allocation, or growth.
+    follows = changed_config(before, layer_schedule=None).layer_schedule == before.layer_schedule
+    kept = None if follows and not before.converted_from else before.layer_schedule
     return changed_config(before, **({"layer_schedule": kept} | changed))
 
 

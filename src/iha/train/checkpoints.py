@@ -9,6 +9,7 @@ import hashlib
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -64,16 +65,24 @@ class Checkpoints:
     def close(self) -> None:
         self.pool.shutdown(wait=True)
 
-    def load(self, tensors: dict[str, Tensor]) -> dict[str, Any] | None:
-        """Load the newest complete checkpoint into these tensors. Returns its state, or None when there is none."""
+    def load(
+        self, into: Callable[[dict[str, Any]], dict[str, Tensor]]
+    ) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """Load the newest complete checkpoint, into the tensors that `into` has for its state.
+
+        Returns the state and these tensors, or None when there is no checkpoint.
+        """
         for path in self._complete():
             problems = [problem for problem in self.processes.gathered(self._damage(path)) if problem]
             if problems:
                 if self.processes.first:
                     log.warning("%s is skipped: %s", path.name, problems[0])
                 continue
-            dcp.load(tensors, storage_reader=dcp.HuggingFaceStorageReader(str(path)), process_group=self.group)
-            return read_json(path / STATE)
+            state = read_json(path / STATE)
+            reader = dcp.HuggingFaceStorageReader(str(path))
+            tensors = into(state)
+            dcp.load(tensors, storage_reader=reader, process_group=self.group)
+            return state, tensors
         return None
 
     def _complete(self) -> list[Path]:

@@ -12,6 +12,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast
 from iha.models.loading import read_config
 from iha.models.modeling import IHAForCausalLM
 from iha.records import output_directory, read_json
+from iha.train.build import changed_config
 from iha.train.chat import FORMATS
 from iha.train.checkpoints import STATE, complete_checkpoints
 from iha.train.prepare import TOKENIZER
@@ -31,7 +32,10 @@ def export(run: Path, out: Path, *, step: int | None = None, dtype: str = "float
     path = _chosen(run, step)
     state = read_json(path / STATE)
     recipe = build(Recipe, state["recipe"], str(path / STATE))
-    model = IHAForCausalLM(read_config(run))
+    config = read_config(run)
+    if "layer_schedule" in state:  # that of this step: growth may have changed it since
+        config = changed_config(config, layer_schedule=state["layer_schedule"])
+    model = IHAForCausalLM(config)
     missing, unexpected = model.load_state_dict(checkpoint_tensors(path, "model."), strict=False)
     lacking = [name for name in missing if name not in model.all_tied_weights_keys]
     if lacking or unexpected:

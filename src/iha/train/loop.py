@@ -14,16 +14,17 @@ import torch
 from iha.models.modeling import IHAForCausalLM
 from iha.records import Progress, Record, read_record, silent, work_in, write_record
 from iha.train import state as training_state
-from iha.train.batches import Corpus, Prefetched
+from iha.train.batches import Batch, Corpus, Prefetched
 from iha.train.build import build_model, check_model, model_config
 from iha.train.checkpoints import Checkpoints
-from iha.train.flops import peak_flops, training_flops
+from iha.train.flops import peak_flops
+from iha.train.growth import check_growth
 from iha.train.metrics import FILE as METRICS
 from iha.train.metrics import Meter, Metrics
-from iha.train.objective import Objective
-from iha.train.optimise import build_optimiser, set_rate
+from iha.train.network import Network
+from iha.train.optimise import set_rate
 from iha.train.order import derived_key
-from iha.train.parallel import Processes, check_layout, evaluating, mesh_of, parallelise, processes
+from iha.train.parallel import Processes, check_layout, evaluating, processes
 from iha.train.prepare import TOKENIZER, check_sources, has_shards, prepare
 from iha.train.recipe import Recipe, check_continues
 from iha.train.step import gradient, update
@@ -67,7 +68,7 @@ def train(
     """Train, or resume the run in `directory`. ValueError for anything that the user can fix."""
     with processes() as group, ExitStack() as stack:
         check_layout(recipe, group.world)
-        group.by_first(lambda: _check(recipe, workers))
+        group.by_first(lambda: _check(recipe, workers, group.world))
         record = Record.new(KIND, command=command, config=recipe.as_dict(), seed=recipe.seed)
         group.by_first(lambda: stack.enter_context(_run_directory(record, recipe, directory)))
         shards = data_directory(recipe, directory)
@@ -75,11 +76,11 @@ def train(
         return _Run(recipe, directory, shards, group, evaluations).train(record, progress)
 
 
-def _check(recipe: Recipe, workers: int) -> None:
+def _check(recipe: Recipe, workers: int, world: int) -> None:
     """Refuse what cannot be trained before anything is written."""
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
-    check_model(recipe)
+    check_growth(recipe, check_model(recipe), world)
     check_sources(recipe.data)
 
 
@@ -94,34 +95,33 @@ class _Run:
         self.recipe, self.directory, self.group, self.evaluations = recipe, directory, group, evaluations
         tokenizer = load_tokenizer(recipe.data.tokenizer, shards / TOKENIZER)
         self.corpus = Corpus(recipe.data, shards, tokenizer, recipe.seed)
-        self.config = model_config(recipe, tokenizer.size, tokenizer.end_id)
-        group.by_first(lambda: self._describe(tokenizer))
-        objective = Objective(build_model(recipe, self.config, group.device), recipe.parallel.loss_chunk)
-        mesh = mesh_of(recipe.parallel, group.world, group.device.type)
-        self.objective = parallelise(objective, recipe.parallel, mesh).train()  # loaded weights come in evaluation mode
-        self.optimiser = build_optimiser(self.objective.model, recipe.optimiser)
-        training_state.initialise(self.optimiser)
+        config = model_config(recipe, tokenizer.size, tokenizer.end_id)
+        self.network = Network(build_model(recipe, config, group.device), recipe, group)
         self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint, group)
         self.step = 0  # steps done
         self.seconds = 0.0  # in earlier sessions
+        self.flops = 0  # of all steps done
+        self.grown: list[dict[str, Any]] = []  # where and when pseudo-heads were added
         self.skipped = self.skipped_in_a_row = 0
         self._resume()
+        group.by_first(lambda: self._describe(tokenizer))
 
     def _describe(self, tokenizer: TextTokenizer) -> None:
         tokenizer.tokenizer.save(str(self.directory / TOKENIZER))
-        self.config.save_pretrained(self.directory)
+        self.network.config.save_pretrained(self.directory)
 
     def _resume(self) -> None:
-        tensors = training_state.tensors(self.objective.model, self.optimiser)
-        state = self.checkpoints.load(tensors)
-        if state is not None:
-            training_state.restore_steps(self.optimiser, tensors)
+        found = self.checkpoints.load(self.network.tensors_of)
+        if found is not None:
+            state, tensors = found
+            training_state.restore_steps(self.network.optimiser, tensors)
             self.step, self.seconds = state["step"], state["seconds"]
             self.skipped, self.skipped_in_a_row = state["skipped"], state["skipped_in_a_row"]
+            self.grown, self.flops = state.get("grown", []), state.get("flops", self.step * self.network.flops)
 
     def train(self, record: Record, progress: Progress) -> Outcome:
         recipe, group = self.recipe, self.group
-        results: dict[str, Any] = {"parameters": self.objective.model.num_parameters(), "processes": group.world}
+        results: dict[str, Any] = {"processes": group.world}
         started = time.monotonic()
         with ExitStack() as stack:
             stack.callback(self.checkpoints.close)
@@ -130,7 +130,7 @@ class _Run:
             stack.callback(batches.close)
             terminated = stack.enter_context(_sigterm())
             task = stack.enter_context(progress.task(f"training {recipe.name}", recipe.schedule.steps, self.step))
-            meter = Meter(recipe.data, training_flops(self.config, recipe.data.context), peak_flops() * group.world)
+            meter = Meter(recipe.data, peak_flops() * group.world)
             values: dict[str, float] = {}
             stopped = False
             while self.step < recipe.schedule.steps and not stopped:
@@ -151,7 +151,10 @@ class _Run:
             if stopped:
                 self._save(time.monotonic() - started)
             self.checkpoints.wait()
-        results |= {"step": self.step, "skipped": self.skipped, "tokens": self.step * meter.tokens, **values}
+        results |= {
+            "parameters": self.network.model.num_parameters(), "step": self.step, "skipped": self.skipped,
+            "tokens": self.step * meter.tokens, "flops": self.flops, "grown": self.grown, **values,
+        }  # fmt: skip
         if group.first:
             write_record(self.directory / RECORD, record.finished(results, self.seconds + time.monotonic() - started))
         return Outcome(not stopped, self.step, results)
@@ -178,20 +181,30 @@ class _Run:
             raise ValueError("a checkpoint could not be written by another process")
         if stop:
             return {}, True
-        learning_rate = set_rate(self.optimiser, recipe.schedule, self.step)
-        if self.config.attention_dropout:  # what is dropped is a function of the step too
+        if self.network.model.config.attention_dropout:  # what is dropped is a function of the step too
             torch.manual_seed(derived_key(recipe.seed, 3, self.step, group.rank))
-        loss, norm = gradient(self.objective, batch, max(1.0, targets), group.world, recipe.parallel.micro_batch)
-        self.step += 1
+        if recipe.growth.every is not None and self.step and self.step % recipe.growth.every == 0:
+            self._grow(batch, max(1.0, targets))
+        network = self.network
+        learning_rate = set_rate(network.optimiser, recipe.schedule, self.step)
+        loss, norm = gradient(network.objective, batch, max(1.0, targets), group.world, recipe.parallel.micro_batch)
+        self.step, self.flops = self.step + 1, self.flops + network.flops
         if bool(torch.isfinite(norm)):
             self.skipped_in_a_row = 0
-            update(self.objective, self.optimiser, norm, recipe.optimiser.clip)
+            update(network.objective, network.optimiser, norm, recipe.optimiser.clip)
         else:
             self._skip(float(norm))
         return {"loss": loss, "gradient_norm": norm, "learning_rate": learning_rate, "targets": targets}, False
 
+    def _grow(self, batch: Batch, targets: float) -> None:
+        """Before a step, by the gradient of its batch: a function of the weights and of the step, as all else is."""
+        for found in self.network.grow_where_asked(batch, targets):
+            self.grown.append({"step": self.step, **found})
+            log.info("step %d: layer %d has %d pseudo-%s", self.step, found["layer"], found["number"], found["what"])
+        self.network.config.save_pretrained(self.directory)
+
     def _skip(self, norm: float) -> None:
-        self.optimiser.zero_grad(set_to_none=True)
+        self.network.optimiser.zero_grad(set_to_none=True)
         self.skipped += 1
         self.skipped_in_a_row += 1
         message = f"step {self.step}: the gradient's norm is {norm}"
@@ -204,7 +217,12 @@ class _Run:
 
     def _logged(self, measured: dict[str, Any], meter: Meter, metrics: Metrics | None) -> dict[str, float]:
         (loss,) = self.group.sum(float(measured["loss"]))
-        values = {**measured, "loss": loss, "gradient_norm": float(measured["gradient_norm"]), **meter.read(self.step)}
+        values = {
+            **measured,
+            "loss": loss,
+            "gradient_norm": float(measured["gradient_norm"]),
+            **meter.read(self.step, self.network.flops),
+        }
         if metrics is not None:
             metrics.write(self.step, values)
         return values
@@ -212,15 +230,15 @@ class _Run:
     def _validate(self, metrics: Metrics | None) -> dict[str, float]:
         recipe = self.recipe
         sizes = {"sequences": recipe.validation.sequences, "micro_batch": recipe.parallel.micro_batch}
-        with evaluating(self.objective):
-            losses = validation_losses(self.objective, self.corpus, self.group, **sizes)
+        with evaluating(self.network.objective):
+            losses = validation_losses(self.network.objective, self.corpus, self.group, **sizes)
         if metrics is not None and losses:
             metrics.write(self.step, {f"validation/{name}": loss for name, loss in losses.items()})
         return losses
 
     def _evaluate(self, evaluation: Evaluation, metrics: Metrics | None) -> dict[str, float]:
-        with evaluating(self.objective):
-            values = evaluation.measure(self.objective.model, self.step)
+        with evaluating(self.network.objective):
+            values = evaluation.measure(self.network.model, self.step)
         if metrics is not None:
             metrics.write(self.step, {f"{evaluation.name}/{name}": value for name, value in values.items()})
         return values
@@ -229,8 +247,9 @@ class _Run:
         state = {
             "step": self.step, "seconds": self.seconds + seconds, "skipped": self.skipped,
             "skipped_in_a_row": self.skipped_in_a_row, "processes": self.group.world, "recipe": self.recipe.as_dict(),
+            "layer_schedule": self.network.model.config.layer_schedule, "grown": self.grown, "flops": self.flops,
         }  # fmt: skip
-        self.checkpoints.save(self.step, training_state.tensors(self.objective.model, self.optimiser), state)
+        self.checkpoints.save(self.step, self.network.tensors(), state)
 
 
 def _note(values: dict[str, float]) -> str:

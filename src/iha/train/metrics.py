@@ -41,20 +41,19 @@ class Metrics:
 class Meter:
     """Speed since the last reading, everything included."""
 
-    def __init__(self, data: Data, flops: int, peak: float) -> None:
-        """`flops` of training on one sequence; `peak` per second of all processes together."""
-        self.sequences, self.tokens = data.batch, data.batch * data.context  # of a step
-        self.flops, self.peak = flops, peak
+    def __init__(self, data: Data, peak: float) -> None:
+        """`peak`: FLOPs per second of all processes together."""
+        self.tokens, self.peak = data.batch * data.context, peak  # tokens of a step
         self.at: tuple[int, float] | None = None
         self.began = time.monotonic()
 
-    def read(self, step: int) -> dict[str, float]:
+    def read(self, step: int, flops: int) -> dict[str, float]:
+        """At this step, whose training took so many FLOPs."""
         now = time.monotonic()
         steps, seconds = (1, now - self.began) if self.at is None else (step - self.at[0], now - self.at[1])
         self.at = step, now
         per_second = steps / max(seconds, 1e-9)
-        mfu = per_second * self.sequences * self.flops / self.peak
-        return {"tokens_per_second": per_second * self.tokens, "mfu": mfu}
+        return {"tokens_per_second": per_second * self.tokens, "mfu": per_second * flops / self.peak}
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

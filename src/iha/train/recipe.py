@@ -149,6 +149,19 @@ class Schedule:
 
 
 @dataclass(frozen=True)
+class Growth:
+    """Pseudo-heads added during training, where the gradient asks for them; none unless `every` is given."""
+
+    every: int | None = None  # steps
+    count: int = 1  # places of a growth: a layer's pseudo-queries or its pseudo-keys, which are doubled
+    until: int = 2  # pseudo-queries and pseudo-keys of a layer, at most
+    flops: float | None = None  # attention and mixing, in units of global attention in every layer, at most
+
+    def __post_init__(self) -> None:
+        _positive(self, "every", "count", "until", "flops")
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     every: int = 500  # steps; the last step is always saved
     keep: int = 2  # newest
@@ -202,6 +215,7 @@ class Recipe:
     data: Data = field(default_factory=Data)
     optimiser: Optimiser = field(default_factory=Optimiser)
     schedule: Schedule = field(default_factory=Schedule)
+    growth: Growth = field(default_factory=Growth)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     parallel: Parallel = field(default_factory=Parallel)
     validation: Validation = field(default_factory=Validation)

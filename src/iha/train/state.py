@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 STEP = "optimiser.step"  # updates so far; fewer than training steps when some were skipped
-_MOMENTS = ("exp_avg", "exp_avg_sq")
+MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def initialise(optimiser: torch.optim.Optimizer) -> None:
@@ -16,7 +16,7 @@ def initialise(optimiser: torch.optim.Optimizer) -> None:
         for parameter in group["params"]:
             optimiser.state[parameter] = {
                 "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-                **{moment: torch.zeros_like(parameter) for moment in _MOMENTS},
+                **{moment: torch.zeros_like(parameter) for moment in MOMENTS},
             }
 
 
@@ -25,7 +25,7 @@ def tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Ten
     named = dict(model.named_parameters())
     trained = {name: parameter for name, parameter in named.items() if parameter.requires_grad}
     state = {f"model.{name}": parameter.detach() for name, parameter in named.items()}
-    for moment in _MOMENTS:
+    for moment in MOMENTS:
         state |= {f"optimiser.{moment}.{name}": optimiser.state[p][moment] for name, p in trained.items()}
     steps = {float(optimiser.state[p]["step"]) for p in trained.values()}
     assert len(steps) == 1, f"parameters were updated unequally often: {steps}"

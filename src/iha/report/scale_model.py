@@ -38,14 +38,14 @@ def is_baseline(row: dict[str, Any]) -> bool:
 
 
 def summary_table(compared: dict[str, Any]) -> Table:
-    """Every model of a phase against the baseline in one table, best text first: what a reader looks for."""
+    """Every model of a phase against the baseline in one table, the largest gain first: what a reader looks for."""
     source, (base,) = compared["source"], [row for row in compared["rows"] if is_baseline(row)]
     columns = [
         "seeds", f"Δ {source}", "p", "Δ to one pseudo-head", "Δ needles", "pairs %", "word problems %",
         "FLOPs", "tokens/s",
     ]  # fmt: skip
     table = Table("In one table", ["model", *(Column(column, "right") for column in columns)])
-    for row in sorted(compared["rows"], key=lambda row: row["loss"][source]["mean"]):
+    for row in sorted(compared["rows"], key=lambda row: row["paired"]["mean"] or 0.0):
         needles = None if row is base else row["paired_parts"].get("needles")
         table.add(
             [

@@ -79,6 +79,26 @@ def test_a_window_that_reaches_back_no_token(fields: dict[str, Any], kind: str) 
         torch.testing.assert_close(found, model(x).logits, **TIGHT)
 
 
+@pytest.mark.parametrize("model_kind", ["iha", "iha-token", "global_local", "talking_heads"])
+@pytest.mark.parametrize("kind", CACHES)
+@torch.no_grad()
+def test_a_refused_forward_leaves_the_cache_as_it_was(kind: str, model_kind: str) -> None:
+    model, x = tiny_model(model_kind), tokens(2, 9)
+    cache = model(x[:, :4], past_key_values=CACHES[kind](model.config, 9), use_cache=True).past_key_values
+    new: dict[str, Any] = {"input_ids": x[:, 4:5]}
+    for bad, message in (
+        ({"input_ids": x[:1, 4:5]}, "the cache holds a batch of 2, the new tokens are a batch of 1"),
+        ({"input_ids": x[:, 4:5].repeat(2, 1)}, "the cache holds a batch of 2, the new tokens are a batch of 4"),
+        (new | {"attention_mask": torch.ones(2, 1, 1, 5)}, "4-D masks"),
+        (new | {"attention_mask": torch.ones(2, 3)}, r"\(2, 5\), got \(2, 3\)"),
+        (new | {"attention_mask": torch.ones(3, 5)}, r"\(2, 5\), got \(3, 5\)"),
+        (new | {"document_ids": torch.zeros(2, 1, dtype=torch.long)}, "a cache cannot continue packed documents"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model(**bad, past_key_values=cache)
+    torch.testing.assert_close(in_chunks(model, x[:, 4:], [1, 3, 1], cache), model(x).logits[:, 4:], **TIGHT)
+
+
 @torch.no_grad()
 def test_the_cache_has_the_ordinary_shape() -> None:
     model = tiny_model("iha-everywhere")

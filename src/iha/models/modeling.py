@@ -17,7 +17,7 @@ from transformers.utils.output_capturing import capture_outputs
 from iha.layers.base import SelfAttention
 from iha.layers.call import Shared
 from iha.models.attention import backend_of, build_layer, shared_by_layers
-from iha.models.cache import CacheOfLayer
+from iha.models.cache import CacheOfLayer, check_batch
 from iha.models.configuration import IHAConfig
 from iha.models.generation_mixin import IHAGenerationMixin
 from iha.models.inputs import documents_of, documents_of_lengths, padding_of
@@ -166,6 +166,7 @@ class IHAModel(IHAPreTrainedModel):
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         assert inputs_embeds is not None
+        check_batch(past_key_values, inputs_embeds.shape[0])
         padding = padding_of(attention_mask, inputs_embeds, past_key_values)
         if document_ids is None:
             document_ids = documents_of_lengths(kwargs.get("cu_seq_lens_q"), inputs_embeds)

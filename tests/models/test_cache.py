@@ -11,14 +11,25 @@ from tiny import tiny_model, tokens
 from transformers import DynamicCache, StaticCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from iha.models import IHAForCausalLM
+from iha.models import IHAConfig, IHAForCausalLM
 from iha.models.cache import append
 
 TIGHT: dict[str, Any] = {"rtol": 0, "atol": 5e-5}
+
+
+def of_subclasses(config: IHAConfig, N: int) -> DynamicCache:
+    """Layers that the model does not know: they are extended by their own `update`, as `transformers` wrote it."""
+    cache = DynamicCache(config=config)
+    for layer in cache.layers:
+        layer.__class__ = type("Foreign", (type(layer),), {})
+    return cache
+
+
 CACHES = {
     "ours": lambda config, N: None,
     "dynamic": lambda config, N: DynamicCache(config=config),
     "plain": lambda config, N: DynamicCache(),
+    "of subclasses": of_subclasses,
     "static": lambda config, N: StaticCache(config, max_cache_len=N + 3),
     "exactly full": lambda config, N: StaticCache(config, max_cache_len=N),
 }

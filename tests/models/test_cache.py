@@ -110,6 +110,28 @@ def test_a_refused_forward_leaves_the_cache_as_it_was(kind: str, model_kind: str
     torch.testing.assert_close(in_chunks(model, x[:, 4:], [1, 3, 1], cache), model(x).logits[:, 4:], **TIGHT)
 
 
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["iha", "iha-uneven", "global_local", "talking_heads", "differential"])
+@torch.no_grad()
+def test_attention_weights_over_a_static_cache(kind: str, compiled: bool) -> None:
+    """Those of the whole computation, column by column; nothing at slots that are not filled yet."""
+    model, x, T = tiny_model(kind, window=20), tokens(2, 9), 12
+    model.set_attn_implementation("eager")
+    whole = model(x, output_attentions=True).attentions
+    torch._dynamo.reset()
+    run, cache, seen = model, StaticCache(model.config, max_cache_len=T), 0
+    for chunk in x.split([4, 1, 1, 3], dim=1):
+        found = run(chunk, past_key_values=cache, output_attentions=True).attentions
+        run = torch.compile(model, backend="eager") if compiled else model  # prefill is not, as in `generate`
+        seen += chunk.shape[1]
+        for layer, weights, wanted in zip(model.model.layers, found, whole, strict=True):
+            P, P_k = layer.self_attn.visibility.per_token
+            expected = torch.zeros_like(weights)
+            expected[..., : seen * P_k] = wanted[..., (seen - chunk.shape[1]) * P : seen * P, : seen * P_k]
+            assert weights.shape[2:] == (chunk.shape[1] * P, T * P_k)
+            torch.testing.assert_close(weights, expected, **TIGHT)
+
+
 @torch.no_grad()
 def test_the_cache_has_the_ordinary_shape() -> None:
     model = tiny_model("iha-everywhere")

@@ -24,11 +24,11 @@ class IHAGenerationMixin(GenerationMixin):
         raise ValueError(_NO_CONTINUOUS_BATCHING)
 
     @wraps(GenerationMixin._assisted_decoding)  # `generate` looks at its signature
-    def _assisted_decoding(self, *args: Any, **kwargs: Any) -> Any:
+    def _assisted_decoding(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         options = kwargs["generation_config"]
         if options.output_attentions and options.return_dict_in_generate and self._has_virtual_tokens():
             raise ValueError(_NO_ASSISTED_ATTENTIONS)
-        return super()._assisted_decoding(*args, **kwargs)
+        return super()._assisted_decoding(*args, **kwargs)  # type: ignore[misc]
 
     def _has_virtual_tokens(self) -> bool:
         """Whether a layer's attention weights have more rows than there are tokens."""

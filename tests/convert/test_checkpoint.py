@@ -87,6 +87,22 @@ def test_links_out_of_the_directory_are_not_followed(tmp_path: Path, name: str) 
     refused(source, "outside the checkpoint")
 
 
+@pytest.mark.parametrize("kind", ["link to itself", "link to nothing", "directory", "pipe"])
+def test_a_shard_that_is_no_file(tmp_path: Path, kind: str) -> None:
+    source = tiny.write_sharded(tmp_path / "source")
+    shard = next(source.glob("*1-of-00002.safetensors"))
+    shard.unlink()
+    if kind.startswith("link"):
+        shard.symlink_to(shard.name if kind == "link to itself" else "nothing")
+    elif kind == "directory":
+        shard.mkdir()
+    else:
+        os.mkfifo(shard)
+    with pytest.raises(ValueError, match=f"{shard.name} is missing"):
+        iha.convert.convert(source, tmp_path / "iha")
+    assert not (tmp_path / "iha").exists()
+
+
 def test_links_that_stay_inside_are(tmp_path: Path) -> None:
     source = tiny.write(tmp_path / "source")
     (source / "chat_template.jinja").symlink_to("tokenizer_config.json")

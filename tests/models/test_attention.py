@@ -36,17 +36,6 @@ def test_the_default_is_sdpa() -> None:
     assert set(BACKENDS) == {"eager", "sdpa", "flex_attention", "flash_attention_2"}
 
 
-def test_continuous_batching_is_refused() -> None:
-    model = tiny_model()
-    for run in (
-        lambda: model.generate_batch([[1, 2, 3]]),
-        lambda: model.init_continuous_batching(),
-        lambda: model.continuous_batching_context_manager().__enter__(),
-    ):
-        with pytest.raises(ValueError, match=r"continuous batching .* is not supported"):
-            run()
-
-
 @torch.no_grad()
 def test_an_early_exit_drafts_with_fewer_layers() -> None:
     """The tokens are those of the whole model; its first layers alone make the drafts."""

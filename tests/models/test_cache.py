@@ -11,14 +11,25 @@ from tiny import tiny_model, tokens
 from transformers import DynamicCache, StaticCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from iha.models import IHAForCausalLM
+from iha.models import IHAConfig, IHAForCausalLM
 from iha.models.cache import append
 
 TIGHT: dict[str, Any] = {"rtol": 0, "atol": 5e-5}
+
+
+def of_subclasses(config: IHAConfig, N: int) -> DynamicCache:
+    """Layers that the model does not know: they are extended by their own `update`, as `transformers` wrote it."""
+    cache = DynamicCache(config=config)
+    for layer in cache.layers:
+        layer.__class__ = type("Foreign", (type(layer),), {})
+    return cache
+
+
 CACHES = {
     "ours": lambda config, N: None,
     "dynamic": lambda config, N: DynamicCache(config=config),
     "plain": lambda config, N: DynamicCache(),
+    "of subclasses": of_subclasses,
     "static": lambda config, N: StaticCache(config, max_cache_len=N + 3),
     "exactly full": lambda config, N: StaticCache(config, max_cache_len=N),
 }
@@ -77,6 +88,48 @@ def test_a_window_that_reaches_back_no_token(fields: dict[str, Any], kind: str) 
     for sizes in ([1] * 9, [4, 1, 1, 3], [9]):
         found = in_chunks(model, x, sizes, CACHES[kind](model.config, 9))
         torch.testing.assert_close(found, model(x).logits, **TIGHT)
+
+
+@pytest.mark.parametrize("model_kind", ["iha", "iha-token", "global_local", "talking_heads"])
+@pytest.mark.parametrize("kind", CACHES)
+@torch.no_grad()
+def test_a_refused_forward_leaves_the_cache_as_it_was(kind: str, model_kind: str) -> None:
+    model, x = tiny_model(model_kind), tokens(2, 9)
+    cache = model(x[:, :4], past_key_values=CACHES[kind](model.config, 9), use_cache=True).past_key_values
+    new: dict[str, Any] = {"input_ids": x[:, 4:5]}
+    for bad, message in (
+        ({"input_ids": x[:1, 4:5]}, "the cache holds a batch of 2, the new tokens are a batch of 1"),
+        ({"input_ids": x[:, 4:5].repeat(2, 1)}, "the cache holds a batch of 2, the new tokens are a batch of 4"),
+        (new | {"attention_mask": torch.ones(2, 1, 1, 5)}, "4-D masks"),
+        (new | {"attention_mask": torch.ones(2, 3)}, r"\(2, 5\), got \(2, 3\)"),
+        (new | {"attention_mask": torch.ones(3, 5)}, r"\(2, 5\), got \(3, 5\)"),
+        (new | {"document_ids": torch.zeros(2, 1, dtype=torch.long)}, "a cache cannot continue packed documents"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model(**bad, past_key_values=cache)
+    torch.testing.assert_close(in_chunks(model, x[:, 4:], [1, 3, 1], cache), model(x).logits[:, 4:], **TIGHT)
+
+
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["iha", "iha-uneven", "global_local", "talking_heads", "differential"])
+@torch.no_grad()
+def test_attention_weights_over_a_static_cache(kind: str, compiled: bool) -> None:
+    """Those of the whole computation, column by column; nothing at slots that are not filled yet."""
+    model, x, T = tiny_model(kind, window=20), tokens(2, 9), 12
+    model.set_attn_implementation("eager")
+    whole = model(x, output_attentions=True).attentions
+    torch._dynamo.reset()
+    run, cache, seen = model, StaticCache(model.config, max_cache_len=T), 0
+    for chunk in x.split([4, 1, 1, 3], dim=1):
+        found = run(chunk, past_key_values=cache, output_attentions=True).attentions
+        run = torch.compile(model, backend="eager") if compiled else model  # prefill is not, as in `generate`
+        seen += chunk.shape[1]
+        for layer, weights, wanted in zip(model.model.layers, found, whole, strict=True):
+            P, P_k = layer.self_attn.visibility.per_token
+            expected = torch.zeros_like(weights)
+            expected[..., : seen * P_k] = wanted[..., (seen - chunk.shape[1]) * P : seen * P, : seen * P_k]
+            assert weights.shape[2:] == (chunk.shape[1] * P, T * P_k)
+            torch.testing.assert_close(weights, expected, **TIGHT)
 
 
 @torch.no_grad()

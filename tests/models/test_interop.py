@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from tiny import VOCABULARY, tiny_model, tokens
 
 from iha.models import IHAForCausalLM
@@ -44,6 +45,28 @@ def test_lora_on_the_projections(tmp_path: Path) -> None:
     assert isinstance(merged, IHAForCausalLM)
     torch.testing.assert_close(merged(x).logits, after, rtol=0, atol=1e-4)
     assert merged.generate(x, max_new_tokens=3, do_sample=False).shape == (2, 12)
+
+
+@pytest.mark.parametrize("kind", ["iha", "iha-everywhere", "global_local", "talking_heads"])
+@pytest.mark.parametrize("T", [3, 6])  # shorter and longer than the windows
+@torch.no_grad()
+def test_prefix_tuning(kind: str, T: int) -> None:
+    """A learned prefix is a cache: filled with the keys and values of tokens, it gives what those tokens give."""
+    model, prefix, x = tiny_model(kind), tokens(1, T, seed=1), tokens(2, 9)
+    expected = model(torch.cat((prefix.expand(2, -1), x), dim=1)).logits[:, T:]
+    cache = transformers.DynamicCache()  # of full length in every layer
+    model(prefix, past_key_values=cache, use_cache=True)
+    learned = [
+        t[0].transpose(0, 1).flatten(1) for layer in cache.layers for t in (layer.keys, layer.values)
+    ]  # (T, G*D)
+    settings = peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=T)
+    wrapped = peft.get_peft_model(model, settings).eval()
+    wrapped.prompt_encoder["default"].embedding.weight.copy_(torch.cat(learned, dim=1))
+    found = wrapped(x, attention_mask=torch.ones_like(x)).logits
+    torch.testing.assert_close(found, expected, rtol=0, atol=5e-5)
+    new = wrapped.generate(input_ids=x, attention_mask=torch.ones_like(x), max_new_tokens=5, do_sample=False)
+    whole = tiny_model(kind).generate(torch.cat((prefix.expand(2, -1), x), dim=1), max_new_tokens=5, do_sample=False)
+    assert torch.equal(new[:, 9:], whole[:, T + 9 :])
 
 
 def test_transformers_trainer(tmp_path: Path) -> None:

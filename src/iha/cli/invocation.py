@@ -10,10 +10,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from iha.cli.output import check_results_in
 
 REFUSED, BUG, INTERRUPTED = 2, 70, 130
 _LONGEST = 1000  # characters of a message: some quote a whole file
@@ -41,10 +44,15 @@ def command_line() -> str:
 
 
 class Command(TyperCommand):
-    """Typer's, with help that shows no type beside a flag."""
+    """Typer's, with help that shows no type beside a flag. An `--out` that cannot be is refused before all else."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_flag_types(super().get_params(ctx))
+
+    def invoke(self, ctx: Any) -> Any:
+        if (out := ctx.params.get("out")) is not None:
+            check_results_in(Path(out))
+        return super().invoke(ctx)
 
 
 class Group(TyperGroup):

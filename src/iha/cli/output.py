@@ -1,5 +1,6 @@
 """What all commands with results share: `--out`, `--json`, and a directory that is checked before any work."""
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -26,6 +27,20 @@ def results_in(path: Path) -> Iterator[Path]:
             with suppress(OSError):
                 directory.rmdir()  # only if it is empty
         raise
+
+
+def check_results_in(path: Path) -> None:
+    """Raise if `path` is plainly no place for results. It creates nothing: other processes may be about to."""
+    try:
+        with suppress(FileNotFoundError):
+            os.lstat(path)  # a name too long, a directory that is a file
+        nearest = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
+        if not nearest.is_dir():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise ValueError(f"cannot write results to {path}: {error.strerror}") from error
 
 
 def print_record(record: Record) -> None:

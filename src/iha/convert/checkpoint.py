@@ -131,7 +131,7 @@ def _inside(directory: Path, name: str) -> Path:
     Exception: the Hub's cache consists of links from snapshots/<commit>/ to blobs/ next to it; these are followed.
     """
     path, home = directory / name, directory.resolve()
-    target = path.resolve()
+    target = Path(os.path.realpath(path))  # for a link to itself, Path.resolve raises RuntimeError
     roots = [home] + ([home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [])
     if not any(target.is_relative_to(root) for root in roots):
         raise ValueError(f"{path} is a link to {target}, outside the checkpoint: put the file itself there")

@@ -126,6 +126,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
             else:
                 k, v, masking = self._last_is_newest(cached)
                 out, weights = self._attend(q, k, v, masking, call)
+                weights = None if weights is None else cached.weights_by_slot(weights, k.shape[1])
             cache.keep(cached, self.visibility.reach_back)
         if own is not None:
             out = exclude_own_value(out, own)
@@ -207,14 +208,12 @@ class SelfAttention(StatesItsCosts, nn.Module):
         padding, documents = cached.key_padding_mask, cached.document_ids
         if not cached.has_unfilled_slots:
             return k, v, Masking(self.visibility, padding, documents)
-        if isinstance(cached.newest, int) or not torch.compiler.is_compiling():
+        if not cached.is_rotated:
             N = int(cached.newest) + 1 - cached.first
             padding, documents = (None if t is None else t[:, :N] for t in (padding, documents))
             return k[:, :N], v[:, :N], Masking(self.visibility, padding, documents)
-        # Compiled code must not depend on how much is filled. So unfilled slots move to the front, masked as padding.
-        T, filled = cached.num_tokens, cached.newest + 1 - cached.first
-        order = (torch.arange(T, device=k.device) + filled) % T
-        real = (order < filled).expand(k.shape[0], T)
+        order = cached.filled_last()  # unfilled slots first, masked as padding
+        real = (order < cached.newest + 1 - cached.first).expand(k.shape[0], cached.num_tokens)
         real = real if padding is None else real & padding[:, order]
         documents = None if documents is None else documents[:, order]
         return k[:, order], v[:, order], Masking(self.visibility, real, documents)

@@ -11,6 +11,7 @@ attend to, and a way to keep them for later tokens.
 from typing import NamedTuple, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from iha.layers.growth import Room, extended, kept
@@ -34,6 +35,23 @@ class Cached(NamedTuple):
     def has_unfilled_slots(self) -> bool:
         """Whether there are unfilled slots after the newest token."""
         return not isinstance(self.newest, int) or self.newest + 1 - self.first != self.num_tokens
+
+    @property
+    def is_rotated(self) -> bool:
+        """Whether unfilled slots move to the front: compiled code must not depend on how many there are."""
+        return not isinstance(self.newest, int) and torch.compiler.is_compiling()
+
+    def filled_last(self) -> Tensor:
+        """The slots (T,) in the order in which the newest token is the last."""
+        filled = self.newest + 1 - self.first
+        return (torch.arange(self.num_tokens, device=self.k.device) + filled) % self.num_tokens
+
+    def weights_by_slot(self, weights: Tensor, num_attended: int) -> Tensor:
+        """Attention weights (..., N*P_k) over the tokens attended to, as weights over the T slots in their order."""
+        if self.is_rotated:
+            return weights.unflatten(-1, (self.num_tokens, -1))[..., self.filled_last().argsort(), :].flatten(-2)
+        per_token = weights.shape[-1] // num_attended
+        return F.pad(weights, (0, (self.num_tokens - num_attended) * per_token))
 
 
 class LayerCache(Protocol):

@@ -56,6 +56,16 @@ def _within_window(
     return keys, values
 
 
+def check_batch(cache: Cache | None, B: int) -> None:
+    """Raise if a batch of B cannot follow what the cache holds. A static cache might take it and be overwritten."""
+    if cache is None or torch.compiler.is_compiling():  # compiled code would be specialised to the batch
+        return
+    for layer in getattr(cache, "self_attention_cache", cache).layers:
+        keys = getattr(layer, "keys", None)
+        if keys is not None and keys.numel() and keys.shape[0] != B:
+            raise ValueError(f"the cache holds a batch of {keys.shape[0]}, the new tokens are a batch of {B}")
+
+
 class CacheOfLayer:
     """One layer's part of any `transformers` cache, as a `LayerCache` for the layers of `iha.layers`.
 

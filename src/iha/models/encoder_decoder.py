@@ -3,12 +3,13 @@
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import EncoderDecoderCache, GenerationMixin
+from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.utils import can_return_tuple
 
 from iha.models.cross_decoder import IHACrossDecoder, IHAEncoderDecoderConfig
 from iha.models.encoder import IHAEncoderModel
+from iha.models.generation_mixin import IHAGenerationMixin
 from iha.models.modeling import IHAPreTrainedModel
 
 
@@ -76,7 +77,7 @@ class IHAEncoderDecoderModel(IHAEncoderDecoderPreTrainedModel):
         )
 
 
-class IHAForConditionalGeneration(IHAEncoderDecoderPreTrainedModel, GenerationMixin):
+class IHAForConditionalGeneration(IHAEncoderDecoderPreTrainedModel, IHAGenerationMixin):
     """The encoder–decoder with its output head. `generate` reads the input once and decodes with a cache."""
 
     _tied_weights_keys = {  # noqa: RUF012

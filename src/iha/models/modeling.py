@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel
+from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -17,16 +17,12 @@ from transformers.utils.output_capturing import capture_outputs
 from iha.layers.base import SelfAttention
 from iha.layers.call import Shared
 from iha.models.attention import backend_of, build_layer, shared_by_layers
-from iha.models.cache import CacheOfLayer
+from iha.models.cache import CacheOfLayer, check_batch
 from iha.models.configuration import IHAConfig
+from iha.models.generation_mixin import IHAGenerationMixin
 from iha.models.inputs import documents_of, documents_of_lengths, padding_of
 from iha.models.remote_code import write_stub
 from iha.models.rotary import IHARotaryEmbedding
-
-_NO_CONTINUOUS_BATCHING = (
-    "continuous batching (generate_batch) is not supported: its paged attention would run without the mixing of heads; "
-    "use generate with a left-padded batch"
-)
 
 
 class IHAMLP(nn.Module):
@@ -170,6 +166,7 @@ class IHAModel(IHAPreTrainedModel):
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         assert inputs_embeds is not None
+        check_batch(past_key_values, inputs_embeds.shape[0])
         padding = padding_of(attention_mask, inputs_embeds, past_key_values)
         if document_ids is None:
             document_ids = documents_of_lengths(kwargs.get("cu_seq_lens_q"), inputs_embeds)
@@ -207,7 +204,7 @@ class IHAModel(IHAPreTrainedModel):
         return DynamicCache(config=self.config)
 
 
-class IHAForCausalLM(IHAPreTrainedModel, GenerationMixin):
+class IHAForCausalLM(IHAPreTrainedModel, IHAGenerationMixin):
     """The language model. `IHAForCausalLM(IHAConfig(...))`, or `IHAForCausalLM(iha.models.preset("10m"))`."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
@@ -267,10 +264,3 @@ class IHAForCausalLM(IHAPreTrainedModel, GenerationMixin):
         assert past_key_values is not None
         room = past_key_values.get_max_length() - attention_mask.shape[1]
         return torch.nn.functional.pad(attention_mask, (0, max(0, room)), value=1).bool()
-
-    def generate_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Continuous batching is refused: its paged attention works on single heads and does not mix them."""
-        raise ValueError(_NO_CONTINUOUS_BATCHING)
-
-    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
-        raise ValueError(_NO_CONTINUOUS_BATCHING)

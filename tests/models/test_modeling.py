@@ -109,6 +109,19 @@ def test_eager_is_the_same_and_gives_attentions(kind: str) -> None:
         assert weights[1, :, 3 * P :, : 3 * P_k].abs().max() == 0  # nothing at padding
 
 
+@pytest.mark.parametrize("use_cache", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_attentions_are_part_of_the_graph(kind: str, use_cache: bool) -> None:
+    """What is shown is what the logits were computed from: it has a gradient."""
+    model, x = tiny_model(kind), tokens(2, 9)
+    model.set_attn_implementation("eager")
+    out = model(x, output_attentions=True, use_cache=use_cache)
+    for weights in out.attentions:
+        weights.retain_grad()
+    out.logits.square().mean().backward()
+    assert all(weights.grad is not None and weights.grad.abs().max() > 0 for weights in out.attentions)
+
+
 @pytest.mark.parametrize("kind", ["iha", "talking_heads", "differential"])
 def test_eager_decoding_is_the_same(kind: str) -> None:
     model, x = tiny_model(kind), tokens(2, 9)

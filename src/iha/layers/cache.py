@@ -50,6 +50,8 @@ class Cached(NamedTuple):
         """Attention weights (..., N*P_k) over the tokens attended to, as weights over the T slots in their order."""
         if self.is_rotated:
             return weights.unflatten(-1, (self.num_tokens, -1))[..., self.filled_last().argsort(), :].flatten(-2)
+        if num_attended == self.num_tokens:
+            return weights  # those that the output was computed from, not a copy: they have a gradient
         per_token = weights.shape[-1] // num_attended
         return F.pad(weights, (0, (self.num_tokens - num_attended) * per_token))
 

@@ -48,7 +48,7 @@ def test_a_sweep_of_learning_rates_is_not_drawn_among_the_curves(tmp_path):
 def test_this_run_and_the_committed_one_stay_apart(tmp_path):
     section = language_model_section(results_of(tmp_path, *study(), committed=study()))
     titles = [figure.table.title for figure in section.parts if isinstance(figure, Figure)]
-    assert titles == ["Scale model, pretrain (this run)", "Scale model, pretrain (committed)"]
+    assert titles == [f"Scale model, pretrain, 0.0 M tokens ({origin})" for origin in ("this run", "committed")]
     ids = [chart.id for chart in section.charts]
     assert len(set(ids)) == len(ids)
     json.dumps([chart.spec for chart in section.charts], allow_nan=False)

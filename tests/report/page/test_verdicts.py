@@ -72,6 +72,28 @@ def test_the_scale_model_is_judged_by_its_paired_interval(differences, state, sh
     assert {verdict.state for verdict in others} == {"open"}
 
 
+@pytest.mark.parametrize(
+    ("added", "state", "shown"),
+    [
+        ((-0.3, -0.32, -0.31), "holds", "ihaP=4: -0.310 ± 0.025, 95 % over 3 seeds"),
+        ((-0.3, 0.3, 0.01), "undecided", "over 3 seeds"),
+        ((-0.3,), "undecided", "ihaP=4: -0.300, one seed"),
+    ],
+)
+def test_pseudo_heads_are_judged_against_one_in_the_same_window(added, state, shown, tmp_path):
+    runs = study([-0.1] * len(added))
+    for seed, difference in enumerate(added):
+        name = f"pretrain-iha-p1-in-the-window-of-p4-s{seed}"
+        runs.append(
+            run_record("iha", seed, (0.9,), variant="P=1 in the window of P=4", name=name, folder="scale-model")
+        )
+        runs.append(run_record("iha", seed, (0.9 + difference,), variant="P=4", folder="scale-model"))
+    beyond = language_model(results_of(tmp_path, *runs))[1]
+    assert beyond.state == state
+    assert shown in beyond.ours
+    assert language_model(results_of(tmp_path / "none"))[1].state == "open"
+
+
 def test_more_seeds_say_more_than_this_run(tmp_path):
     results = results_of(tmp_path, *study([0.5]), committed=study([-0.1, -0.11, -0.09]))
     assert language_model(results)[0].state == "holds"

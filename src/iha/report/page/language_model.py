@@ -44,7 +44,8 @@ def language_model_section(results: Results) -> Section:
 
 def _add_phase(section: Section, compared: dict[str, Any], command: str, number: int, origin: str) -> None:
     first, *rest = phase_tables(compared)
-    first.title = f"{first.title} ({origin})"
+    tokens = max((row["tokens"] for row in compared["rows"]), default=0)
+    first.title = f"{first.title}, {tokens / 1e6:.1f} M tokens ({origin})" if tokens else f"{first.title} ({origin})"
     section.add(Figure(first, command))
     if compared["rows"]:
         section.add(_losses(compared, command, f"{number}-{compared['phase']}", origin))

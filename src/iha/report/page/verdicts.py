@@ -128,6 +128,12 @@ def language_model(results: Results) -> list[Verdict]:
             "To scale: IHA's loss on text is below Global Attention's", "sections 5.1 and 5.3",
             "better under FLOP-matched training; no losses are printed", small, _decide(best), SCALE_MODEL_COMMAND,
         ),
+        Verdict(
+            "To scale: it is the pseudo-heads, beyond the window that comes with them", "section 4; a question of ours",
+            "the gain is attributed to interaction between heads; there is no control",
+            _beyond_the_window(best), _decide_all(best["controls"] if best else {}),
+            f'{SCALE_MODEL_COMMAND} --variants "P=4,P=1 in the window of P=4"',
+        ),
         *(_best(table, paper_command) for table in (PRETRAIN, FINE_TUNED)),
         Verdict(
             "RULER Multi-Key retrieval improves", RULER_WHERE, f"{multi_key} over {BASELINE}",
@@ -144,7 +150,31 @@ def _study(runs: Sequence[Record]) -> dict[str, Any] | None:
     iha = next((row for row in compared["rows"] if row["mechanism"] == "iha" and not row["variant"]), None)
     if iha is None or not iha["paired"]["n"]:
         return None
-    return {"paired": iha["paired"], "parameters": iha["parameters"], "tokens": compared["budget"]["tokens"]}
+    controls = {row["label"]: row["paired_control"] for row in compared["rows"] if row["paired_control"]["n"]}
+    return {
+        "paired": iha["paired"], "parameters": iha["parameters"], "tokens": compared["budget"]["tokens"],
+        "controls": controls,
+    }  # fmt: skip
+
+
+def _beyond_the_window(study: dict[str, Any] | None) -> str:
+    """What pseudo-heads add to one in the same window, at equal tokens."""
+    if study is None or not study["controls"]:
+        return "not run"
+    added = "; ".join(f"{label}: {_interval(paired)}" for label, paired in study["controls"].items())
+    return f"against one pseudo-head in the same window, at equal tokens, {added}"
+
+
+def _decide_all(controls: dict[str, dict[str, Any]]) -> State:
+    """By all with more than one seed: they must agree."""
+    states = {_decide({"paired": paired}) for paired in controls.values() if paired["n"] > 1}
+    return states.pop() if len(states) == 1 else "undecided" if controls else "open"
+
+
+def _interval(paired: dict[str, Any]) -> str:
+    if paired["ci95"] is None:
+        return f"{paired['mean']:+.3f}, one seed"
+    return f"{paired['mean']:+.3f} ± {paired['ci95']:.3f}, 95 % over {paired['n']} seeds"
 
 
 def _small(study: dict[str, Any]) -> str:

@@ -1,8 +1,9 @@
 """transformers' own model, generation and export tests, for six settings of attention, and for Llama as the control.
 
 They are not in the installed package. Point IHA_TRANSFORMERS_TESTS to a directory that holds its `tests` package: the
-repository at the installed version, or the source distribution's tests with what that leaves out
-(causal_lm_tester.py, generation/, exporters/, utils/) from the repository. `benchmarks/hugging_face.py` counts.
+repository at the installed version; or tests/ and utils/ of another version of the repository with the tests of the
+installed version's source distribution (`pip download --no-deps --no-binary :all: transformers==...`) copied over them,
+and the installed package as src/transformers. `benchmarks/hugging_face.py` counts.
 """
 
 import os

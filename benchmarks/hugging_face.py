@@ -11,7 +11,7 @@ names them (`again`).
 
 `refused` are tests of what the model refuses on purpose (test_refused_..., which pass if they meet that refusal); they
 are not among `passed`. `reasons` gives the first line of every failure's error, `skips` how many were skipped for which
-reason.
+reason, `seconds` how long the tests ran (the record's own seconds are of this call alone).
 """
 
 import argparse
@@ -54,13 +54,20 @@ def counted(setting: str, reports: Path) -> dict[str, Any]:
     states: dict[str, str] = {}
     reasons: dict[str, str] = {}
     parts = [part for part in PARTS if (reports / f"{setting}.{part}.xml").is_file()]
+    seconds = 0.0
     for part in parts:
+        suites = xml.etree.ElementTree.parse(reports / f"{setting}.{part}.xml").getroot().iter("testsuite")
+        seconds += sum(float(suite.attrib["time"]) for suite in suites)
         for known, new in zip((states, reasons), _states(reports / f"{setting}.{part}.xml"), strict=True):
             known |= new
     if (again := reports / f"{setting}.again.xml").is_file():
         later = _states(again)
-        return _summary(states | later[0], reasons | later[1]) | {"parts": parts, "again": sorted(later[0])}
-    return _summary(states, reasons) | {"parts": parts}
+        return _summary(states | later[0], reasons | later[1]) | {
+            "parts": parts,
+            "seconds": round(seconds),
+            "again": sorted(later[0]),
+        }
+    return _summary(states, reasons) | {"parts": parts, "seconds": round(seconds)}
 
 
 def _states(report: Path) -> tuple[dict[str, str], dict[str, str]]:

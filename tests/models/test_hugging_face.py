@@ -1,8 +1,9 @@
 """transformers' own model, generation and export tests, for six settings of attention, and for Llama as the control.
 
 They are not in the installed package. Point IHA_TRANSFORMERS_TESTS to a directory that holds its `tests` package: the
-repository at the installed version, or the source distribution's tests with what that leaves out
-(causal_lm_tester.py, generation/, exporters/, utils/) from the repository. `benchmarks/hugging_face.py` counts.
+repository at the installed version; or tests/ and utils/ of another version of the repository with the tests of the
+installed version's source distribution (`pip download --no-deps --no-binary :all: transformers==...`) copied over them,
+and the installed package as src/transformers. `benchmarks/hugging_face.py` counts.
 """
 
 import os
@@ -25,7 +26,11 @@ sys.modules.pop("tests", None)  # ours, which pytest has registered
 import unittest  # noqa: E402
 from unittest import mock  # noqa: E402
 
-from tests import causal_lm_tester  # type: ignore[import-not-found]  # noqa: E402
+from tests import (  # type: ignore[import-not-found]  # noqa: E402
+    causal_lm_tester,
+    test_fsdp_mixin,
+    test_tensor_parallel_mixin,
+)
 from transformers import LlamaModel  # noqa: E402
 from transformers.models.auto import modeling_auto  # noqa: E402
 
@@ -53,6 +58,10 @@ modeling_auto.MODEL_MAPPING_NAMES["iha"] = "IHAModel"
 for _task in ("CAUSAL_LM", "SEQUENCE_CLASSIFICATION", "TOKEN_CLASSIFICATION", "QUESTION_ANSWERING"):
     _names = getattr(modeling_auto, f"MODEL_FOR_{_task}_MAPPING_NAMES")
     _names["iha"] = _names["llama"].replace("Llama", "IHA")
+
+# Those of several processes are for chosen models only, which do not have to be ours.
+test_fsdp_mixin.FSDP_DISTRIBUTED_TEST_MODEL_TYPES = None
+test_tensor_parallel_mixin.TP_DISTRIBUTED_TEST_MODEL_TYPES = None
 
 # Refused on purpose; the docs say so (docs/models.md, "transformers' own tests"). Each is run all the same, and must
 # meet the sentence that refuses it.

@@ -13,7 +13,7 @@ KINDS = {
     "architectures/masked-text.json": "architectures",
     "attention/attention.json": "attention-bench",
     "model/cpu-2048.json": "model-bench",
-    "model/cpu-2048-compiled.json": "model-bench",
+    "model/cpu-2048-decoding.json": "model-bench",
     "model/hugging_face.json": "hugging-face-tests",
     "theory/learned.json": "learned",
     "theory/verify.json": "verify",

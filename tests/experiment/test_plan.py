@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from iha.experiment.compare import is_swept
-from iha.experiment.plan import ABLATIONS, GROWTHS, MECHANISMS, Settings, plan
+from iha.experiment.plan import Settings, plan
+from iha.experiment.variants import ABLATIONS, MECHANISMS
+from iha.models.modeling import IHAForCausalLM
 from iha.train.build import model_config
-from iha.train.growth import check_growth, cost, numbers_of
 
 RECIPES = Path(__file__).parent.parent.parent / "recipes" / "scale-model"
 
@@ -64,35 +66,12 @@ def test_a_sweep_has_names_of_its_own(tmp_path):
     assert not any(is_swept(run.name) for run in plan(Settings(variants=tuple(ABLATIONS)), RECIPES, tmp_path))
 
 
-@pytest.mark.parametrize("variant", ABLATIONS)
-def test_every_ablation_is_a_valid_model(tmp_path, variant):
-    (run,) = plan(Settings(mechanisms=(), variants=(variant,), phases=("pretrain",)), RECIPES, tmp_path)
-    plain = plan(Settings(mechanisms=("iha",), phases=("pretrain",)), RECIPES, tmp_path)[0]
-    changed = model_config(run.recipe, 1024, 0).to_dict() != model_config(plain.recipe, 1024, 0).to_dict()
-    assert changed or run.recipe.optimiser != plain.recipe.optimiser
-
-
-@pytest.mark.parametrize("variant", GROWTHS)
-def test_what_grows_begins_with_one_pseudo_head_and_ends_within_the_cost_of_uniform_ones(tmp_path, variant):
-    P, count = GROWTHS[variant]
-    names = (variant, f"P={P} token index")
-    grows, uniform = plan(Settings(mechanisms=(), variants=names, phases=("pretrain",)), RECIPES, tmp_path)
-    config, other = (model_config(run.recipe, 1024, 0) for run in (grows, uniform))
-    assert grows.baseline == uniform.name
-    assert numbers_of(config.layers) == dict.fromkeys(range(4), (1, 1))
-    assert numbers_of(other.layers) == dict.fromkeys(range(4), (P, P))
-    assert [layer.window for layer in config.layers] == [layer.window for layer in other.layers]
-    check_growth(grows.recipe, config, world=1)
-    growth, context = grows.recipe.growth, grows.recipe.data.context
-    assert growth.every == 50
-    if count is None:
-        assert growth.until == P
-        assert growth.count >= 8  # all places at once
-        assert growth.flops is None
-    else:
-        assert growth.flops == cost(other, numbers_of(other.layers), context)
-        doublings = 8 * (P.bit_length() - 1)  # of queries and of keys of four layers, if they end uniform
-        assert doublings / count * growth.every < grows.recipe.schedule.steps / 2
+@pytest.mark.parametrize(("size", "millions"), [("small", 0.38), ("medium", 1.25)])
+def test_sizes_that_two_cores_train_have_the_parameters_that_the_docs_say(tmp_path, size, millions):
+    (run,) = plan(Settings(size=size, mechanisms=("global",), phases=("pretrain",)), RECIPES, tmp_path)
+    with torch.device("meta"):
+        model = IHAForCausalLM(model_config(run.recipe, 1024, 0))
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(1e6 * millions, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iha.experiment.plan import LABELS
+from iha.experiment.variants import LABELS
 from iha.records import read_record
 from iha.reproduce import paper
 from iha.train.parallel import check_layout

@@ -16,7 +16,7 @@ def scale_model(
     changes: Annotated[
         list[str] | None, typer.Argument(help="Changes of every recipe, e.g. data.context=1024.")
     ] = None,
-    size: Annotated[str, typer.Option(help="quick, small, 160m or 2.4b.")] = "small",
+    size: Annotated[str, typer.Option(help="quick, small, medium, 160m or 2.4b.")] = "small",
     mechanisms: Annotated[
         str, typer.Option(help="Comma-separated; the paper's five when not given.")
     ] = "global,global_local,talking_heads,differential,iha",
@@ -42,7 +42,8 @@ def scale_model(
 
     Prints its plan first. If it is killed, the same command resumes it.
     """
-    from iha.experiment.plan import ABLATIONS, Settings, plan
+    from iha.experiment.plan import Settings, plan
+    from iha.experiment.variants import ABLATIONS
 
     words = [w for w in (v.strip() for v in variants.split(",")) if w]
     settings = Settings(

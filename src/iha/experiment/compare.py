@@ -12,8 +12,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from iha.experiment.plan import CONTROLS, KIND, PHASES, run_name
+from iha.experiment.plan import KIND, PHASES, run_name
 from iha.experiment.statistics import paired_test, summary
+from iha.experiment.variants import CONTROLS
 from iha.records import Record, read_record
 
 BASELINE, DEFAULT = "global", "iha"  # what mechanisms are compared with, and what ablations change

@@ -10,8 +10,8 @@ from iha.evaluate.protocol import Source, Task
 from iha.evaluate.results import read_answered
 from iha.evaluate.ruler.tasks import RulerTask
 from iha.evaluate.run import evaluate
-from iha.experiment.plan import LABELS
 from iha.experiment.questions import PuzzleTask
+from iha.experiment.variants import LABELS
 from iha.records import Progress, Record, output_directory, silent
 
 KIND = "scale-model-evaluation"

@@ -5,6 +5,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from iha.experiment.variants import ABLATIONS, GROWTHS, LABELS, MECHANISMS, MIXING_RATES
 from iha.train.build import model_config
 from iha.train.growth import cost, numbers_of
 from iha.train.recipe import Recipe, read_recipe
@@ -12,89 +13,28 @@ from iha.train.recipe import Recipe, read_recipe
 KIND = "scale-model-run"  # of a run's record
 PHASES = ("pretrain", "adapt", "tune")
 
-# The paper's five, by the names of its tables.
-MECHANISMS: dict[str, tuple[str, ...]] = {
-    "global": ("model.attention=global",),
-    "global_local": ("model.attention=global_local",),
-    "talking_heads": ("model.attention=talking_heads",),
-    "differential": ("model.attention=differential",),
-    "iha": ("model.attention=iha",),
-}
-LABELS = {
-    "global": "Global",
-    "global_local": "Global+Local",
-    "talking_heads": "Talking Heads",
-    "differential": "Diff Transformer",
-    "iha": "IHA",
-}
-
 LOCAL_SHARE = 16  # of the context is a window of Global+Local: in the paper 512 of 8192 tokens
 
-_TOKEN_INDEX = ("model.config.causal=token", "model.config.rope_positions=token")
-
-# Ablations: each changes one setting of "iha".
-ABLATIONS: dict[str, tuple[str, ...]] = {
-    "P=1": ("model.config.num_pseudo_heads=1",),
-    # Local multi-head attention with mixed heads: what is left of IHA without pseudo-heads, in the same window.
-    "P=1 in the window of P=2": ("model.config.num_pseudo_heads=1", "model.config.window=32"),
-    "P=1 in the window of P=4": ("model.config.num_pseudo_heads=1", "model.config.window=8"),
-    "P=1 in the window of P=8": ("model.config.num_pseudo_heads=1", "model.config.window=2"),
-    "P=2 in the window of P=4": ("model.config.window=8",),
-    "P=2 in the window of P=8": ("model.config.window=2",),
-    "P=4": ("model.config.num_pseudo_heads=4",),
-    # What keeps four pseudo-heads from learning to retrieve, where one in the same window does?
-    "P=4 token RoPE": ("model.config.num_pseudo_heads=4", "model.config.rope_positions=token"),
-    "P=4 init identity": ("model.config.num_pseudo_heads=4", "model.config.mixing_init=identity"),
-    "P=4 init orthogonal": ("model.config.num_pseudo_heads=4", "model.config.mixing_init=orthogonal"),
-    "P=8": ("model.config.num_pseudo_heads=8",),
-    "init random": ("model.config.mixing_init=random",),
-    "init orthogonal": ("model.config.mixing_init=orthogonal",),
-    "init identity": ("model.config.mixing_init=identity",),
-    "init warm start": ("model.config.mixing_init=warm_start", "model.config.rope_positions=token"),
-    "token RoPE": ("model.config.rope_positions=token",),
-    "token causality": ("model.config.causal=token",),
-    "window halved": ("model.config.window=16",),
-    "window doubled": ("model.config.window=64",),
-    "all layers local": ("model.config.global_every=null",),
-    "mixing rate x10": (),  # see MIXING_RATES
-    "full collapse": ("model.config.collapse=full",),
-    # Pseudo-heads from the start, and from one pseudo-head grown in training, which needs the token index: see GROWTHS.
-    "P=2 token index": _TOKEN_INDEX,
-    "P=2 grown everywhere": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.window=32"),
-    "P=2 grown where asked": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.window=32"),
-    "P=4 token index": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=4"),
-    "P=4 grown everywhere": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.window=8"),
-    "P=4 grown where asked": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.window=8"),
-}
-
-# What is left of a run of IHA without its pseudo-heads: one, in the same window. The difference is theirs.
-CONTROLS = {
-    "": "P=1 in the window of P=2", "P=4": "P=1 in the window of P=4", "P=8": "P=1 in the window of P=8",
-    "P=2 in the window of P=4": "P=1 in the window of P=4", "P=2 in the window of P=8": "P=1 in the window of P=8",
-}  # fmt: skip
-
-MIXING_RATES = {"mixing rate x10": 10.0}  # ablations of the learning rate of alpha and R, in multiples of the others'
-
-# Ablations that grow: P, and how many places grow at a time (None: all that are below P). Those that grow where the
-# gradient asks may have layers of 2P, and cost no more than P in every layer costs. A growth is a twentieth of the run
-# after the one before: with these numbers all are made before half of it.
-GROWTHS: dict[str, tuple[int, int | None]] = {
-    "P=2 grown everywhere": (2, None), "P=2 grown where asked": (2, 1),
-    "P=4 grown everywhere": (4, None), "P=4 grown where asked": (4, 2),
-}  # fmt: skip
-GROWTHS_OF_A_RUN, LARGEST_DEPTH = 20, 1000
+GROWTHS_OF_A_RUN = 20  # at most: the next growth comes a twentieth of the run after the one before
+LARGEST_DEPTH = 1000
 
 # How large: changes of every recipe. One core trains "small" at nine to fifteen thousand tokens per second.
-# Weights begin at 1/√width, embeddings at 1 (docs/scale-model.md says what pilot runs showed).
-_TWO_CORES = (
-    "model.config.hidden_size=64", "model.config.intermediate_size=256", "model.config.num_hidden_layers=5",
-    "model.config.num_attention_heads=4", "model.config.initializer_range=0.125",
-    "model.config.tie_word_embeddings=false",
-    "model.config.rope_parameters={rope_type: default, rope_theta: 10000.0}",
-)  # fmt: skip
+
+
+def _two_cores(width: int) -> tuple[str, ...]:
+    """Weights begin at 1/√width, embeddings at 1 (docs/scale-model.md says what pilot runs showed)."""
+    return (
+        f"model.config.hidden_size={width}", f"model.config.intermediate_size={4 * width}",
+        "model.config.num_hidden_layers=5", "model.config.num_attention_heads=4",
+        f"model.config.initializer_range={width**-0.5:.3g}", "model.config.tie_word_embeddings=false",
+        "model.config.rope_parameters={rope_type: default, rope_theta: 10000.0}",
+    )  # fmt: skip
+
+
 SIZES: dict[str, tuple[str, ...]] = {
-    "quick": _TWO_CORES,  # the same model, hardly trained: see LENGTHS
-    "small": _TWO_CORES,
+    "quick": _two_cores(64),  # the same model as small, hardly trained: see LENGTHS
+    "small": _two_cores(64),  # 0.38 M parameters
+    "medium": _two_cores(128),  # 1.2 M
     "160m": ("model.preset=160m", "model.initialisation=plain", "parallel.precision=bfloat16"),
     "2.4b": ("model.preset=paper-2.4b", "model.initialisation=plain", "parallel.precision=bfloat16"),
 }
@@ -105,7 +45,7 @@ SHORTER = {
     "tune": ("logging.every=2",),
 }
 # Steps of the phases, in multiples of what the recipes say.
-LENGTHS = {"quick": 0.05, "small": 1.0, "160m": 32.0, "2.4b": 384.0}
+LENGTHS = {"quick": 0.05, "small": 1.0, "medium": 5.0, "160m": 32.0, "2.4b": 384.0}
 COMMON = ("model.config.gated_mlp=false", "model.config.hidden_act=gelu", "model.config.num_pseudo_heads=2")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from iha.accounting.gpus import GPUS
-from iha.experiment.plan import LABELS
+from iha.experiment.variants import LABELS
 from iha.records import Progress, Record, output_directory, silent, write_record
 from iha.reproduce.run import Outcome, run_stages
 from iha.reproduce.stage import Stage

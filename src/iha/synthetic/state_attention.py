@@ -221,7 +221,7 @@ class _Triples(torch.autograd.Function):
         tops, totals, out = (states[0].new_empty(shape) for shape in ((H, S), (F, H), (F, H, D)))
         arrays = (*tokens.arrays(), meetings.start, *states, tops, totals, out)
         done = _library(D, 1).triples_forward(
-            H, S, tokens.positions, meetings.most, ctypes.c_float(scale), *map(_pointer, arrays)
+            H, S, tokens.positions, F, ctypes.c_float(scale), *map(_pointer, arrays)
         )
         _check(done)
         ctx.tokens, ctx.scale, ctx.meetings = tokens, scale, meetings
@@ -237,7 +237,7 @@ class _Triples(torch.autograd.Function):
         tokens, meetings = ctx.tokens, ctx.meetings
         read = (*tokens.arrays(), meetings.start, *states, tops, totals, out, grad.contiguous())
         _library(D, 1).triples_backward(
-            H, S, tokens.positions, meetings.most, ctypes.c_float(ctx.scale), *map(_pointer, (*read, *grads))
+            H, S, tokens.positions, len(out), meetings.most, ctypes.c_float(ctx.scale), *map(_pointer, (*read, *grads))
         )
         return None, None, *grads
 

@@ -12,7 +12,11 @@ static const int ROWS = (GROUP * P + 7) / 8 * 8;           /* their pseudo-queri
 static const int STEP = P % 4 ? 1 : P % 8 || WIDEST < 16 ? 4 : 8; /* pseudo-heads at a time: their sums stay in registers */
 
 /* The weight of key c in row r of a group. */
-static inline float &weight(float *w, int c, int r) { return w[((size_t)(c / BLOCK) * ROWS + r) * BLOCK + c % BLOCK]; }
+static inline float &weight(float *w, unsigned c, unsigned r) { return w[(c / BLOCK * ROWS + r) * BLOCK + c % BLOCK]; }
+/* The same of pseudo-key i of state j. */
+static inline float &weight(float *w, unsigned j, unsigned i, unsigned r) {
+    return BLOCK % P ? weight(w, j * P + i, r) : (&weight(w, j * P, 0))[r * BLOCK + i];
+}
 
 /* The pseudo-queries of a group of states, times scale. */
 static void queries(float (*rows)[D], reads q, int s, int S, float scale) {
@@ -58,7 +62,7 @@ extern "C" int pairs_forward(int H, int S, int positions, float scale, ints firs
                              writes out /* (F, H, P, D) */) {
     const int K = S * P, ids = S / positions, groups = (S + GROUP - 1) / GROUP;
     float *keys = room((size_t)up(K) * D), *w = room((size_t)up(K) * ROWS);
-    float *sums_of = room((size_t)ids * SLOTS * P * D), *ones = room((size_t)ids * SLOTS * P);
+    float *sums_of = room((size_t)ids * SLOTS * P * D), *ones = room((size_t)ids * SLOTS * P), *line = room(up(K));
     int in_range = 1, *local = locals(S, positions);
     for (int h = 0; h < H; h++) {
         pack(keys, k + (size_t)h * K * D, K);
@@ -73,18 +77,23 @@ extern "C" int pairs_forward(int H, int S, int positions, float scale, ints firs
             for (int s = from; s < to; s++) {
                 const int row = (s - from) * P;
                 if (P == 1) { /* a key state is one key */
+                    for (int b = 0; b < up(K) / BLOCK; b++) store(line + b * BLOCK, load<block>(&weight(w, b * BLOCK, row)));
                     for (int n = first[s]; n < first[s + 1]; n++) {
                         const int f = order[n], N = length[f];
                         ints seen = state + begin[f];
-                        feat a[2] = {zero<feat>(), zero<feat>()};
-                        float total[2] = {0, 0};
-                        for (int j = 0; j < N; j++) {
-                            const float e = weight(w, seen[j], row);
-                            a[j % 2] += e * load<feat>(v + ((size_t)h * S + seen[j]) * D), total[j % 2] += e;
-                        }
-                        total[0] += total[1];
-                        in_range &= total[0] > TINY, totals[(size_t)f * H + h] = total[0];
-                        store(out + ((size_t)f * H + h) * D, (1 / total[0]) * (a[0] + a[1]));
+                        feat a[4];
+                        float total[4] = {0};
+                        for (int i = 0; i < 4; i++) a[i] = zero<feat>();
+                        auto take = [&](int j, int i) {
+                            a[i] += line[seen[j]] * load<feat>(v + ((size_t)h * S + seen[j]) * D), total[i] += line[seen[j]];
+                        };
+                        int j = 0;
+                        for (; j + 4 <= N; j += 4)
+                            for (int i = 0; i < 4; i++) take(j + i, i);
+                        for (; j < N; j++) take(j, 0);
+                        const float sum = (total[0] + total[1]) + (total[2] + total[3]);
+                        in_range &= sum > TINY, totals[(size_t)f * H + h] = sum;
+                        store(out + ((size_t)f * H + h) * D, (1 / sum) * ((a[0] + a[1]) + (a[2] + a[3])));
                     }
                     continue;
                 }
@@ -104,7 +113,7 @@ extern "C" int pairs_forward(int H, int S, int positions, float scale, ints firs
                                 for (int r = 0; r < STEP; r++) a[r] = zero<feat>();
                                 for (int i = 0; i < P; i++) {
                                     const feat x = load<feat>(v + ((size_t)h * K + j * P + i) * D);
-                                    for (int r = 0; r < STEP; r++) a[r] += weight(w, j * P + i, row + p + r) * x;
+                                    for (int r = 0; r < STEP; r++) a[r] += weight(w, j, i, row + p + r) * x;
                                 }
                                 for (int r = 0; r < STEP; r++) store(sums_of + ((size_t)mine * P + p + r) * D, a[r]);
                             }
@@ -112,7 +121,7 @@ extern "C" int pairs_forward(int H, int S, int positions, float scale, ints firs
                             for (int p = 0; p < P; p += 8) {
                                 eight total = zero<eight>(), x[8];
                                 for (int i = 0; i < P; i += 8) {
-                                    for (int r = 0; r < 8; r++) x[r] = load<eight>(&weight(w, j * P + i, row + p + r));
+                                    for (int r = 0; r < 8; r++) x[r] = load<eight>(&weight(w, j, i, row + p + r));
                                     total += sums(x);
                                 }
                                 store(ones + (size_t)mine * P + p, total);
@@ -120,7 +129,7 @@ extern "C" int pairs_forward(int H, int S, int positions, float scale, ints firs
 #else
                             for (int p = 0; p < P; p++) {
                                 float total = 0;
-                                for (int i = 0; i < P; i++) total += weight(w, j * P + i, row + p);
+                                for (int i = 0; i < P; i++) total += weight(w, j, i, row + p);
                                 ones[(size_t)mine * P + p] = total;
                             }
 #endif
@@ -151,7 +160,7 @@ extern "C" int pairs_forward(int H, int S, int positions, float scale, ints firs
             }
         }
     }
-    free(keys), free(w), free(sums_of), free(ones), free(local);
+    free(keys), free(w), free(sums_of), free(ones), free(line), free(local);
     return in_range;
 }
 
@@ -176,11 +185,19 @@ extern "C" void pairs_backward(int H, int S, int most, float scale, ints first, 
                 const int row = (s - from) * P;
                 for (int n = first[s]; n < first[s + 1]; n++) {
                     const size_t at = ((size_t)order[n] * H + h) * P, mine = (size_t)(n - first[s]) * P;
-                    for (int p = 0; p < P; p++) {
+                    auto scaled = [&](int p) { /* the gradient of the sums, its product with the output */
                         const feat a = (1 / totals[at + p]) * load<feat>(grad + (at + p) * D);
                         store(grads + (mine + p) * D, a);
-                        ones[mine + p] = -sum(a * load<feat>(out + (at + p) * D));
-                    }
+                        return a * load<feat>(out + (at + p) * D);
+                    };
+                    if (P % 8)
+                        for (int p = 0; p < P; p++) ones[mine + p] = -sum(scaled(p));
+                    else
+                        for (int p = 0; p < P; p += 8) {
+                            eight x[8];
+                            for (int r = 0; r < 8; r++) x[r] = fold(scaled(p + r));
+                            store(ones + mine + p, -1.f * sums(x));
+                        }
                 }
                 feat dmine[P];
                 for (int p = 0; p < P; p++) dmine[p] = zero<feat>();
@@ -210,21 +227,21 @@ extern "C" void pairs_backward(int H, int S, int most, float scale, ints first, 
                                 for (int r = 0; r < 8; r++) a[r] += x[p + r][d] * y;
                             }
                             for (int r = 0; r < 8; r++)
-                                store(ds[p + r] + i, scale * (a[r] * load<eight>(&weight(w, j * P + i, row + p + r))));
+                                store(ds[p + r] + i, scale * (a[r] * load<eight>(&weight(w, j, i, row + p + r))));
                         }
                     }
 #else
                     for (int p = 0; p < P; p++)
                         for (int i = 0; i < P; i++)
                             ds[p][i] = (sum(load<feat>(x[p]) * load<feat>(v + at + i * D)) + one[p]) * scale *
-                                       weight(w, j * P + i, row + p);
+                                       weight(w, j, i, row + p);
 #endif
                     for (int i = 0; i < P; i += STEP) {
                         feat a[STEP];
                         for (int r = 0; r < STEP; r++) a[r] = load<feat>(dv + at + (i + r) * D);
                         for (int p = 0; p < P; p++) {
                             const feat y = load<feat>(x[p]);
-                            for (int r = 0; r < STEP; r++) a[r] += weight(w, j * P + i + r, row + p) * y;
+                            for (int r = 0; r < STEP; r++) a[r] += weight(w, j, i + r, row + p) * y;
                         }
                         for (int r = 0; r < STEP; r++) store(dv + at + (i + r) * D, a[r]);
                         for (int r = 0; r < STEP; r++) a[r] = load<feat>(dk + at + (i + r) * D);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <type_traits>
 
 typedef const int32_t *__restrict__ ints;
 typedef const float *__restrict__ reads;
@@ -30,9 +31,9 @@ template <int N, int W> struct numbers {
 };
 
 #ifdef __AVX512F__
-static const int WIDEST = 16;
+#define WIDEST 16
 #else
-static const int WIDEST = 8;
+#define WIDEST 8
 #endif
 
 typedef numbers<D, D % 16 ? 8 : WIDEST> feat; /* features of a head */
@@ -76,6 +77,15 @@ template <class T> static inline float sum(const T &a) {
     typename T::lanes s = a.x[0];
     for (int i = 1; i < T::COUNT; i++) s += a.x[i];
     return total(s);
+}
+/* Eight numbers with the same sum. */
+static inline vectors<32>::lanes folded(const vectors<32>::lanes &a) { return a; }
+static inline vectors<32>::lanes folded(const vectors<64>::lanes &a) { return HALVES(a, 16); }
+template <class T> static inline eight fold(const T &a) {
+    eight s;
+    s.x[0] = folded(a.x[0]);
+    for (int i = 1; i < T::COUNT; i++) s.x[0] += folded(a.x[i]);
+    return s;
 }
 /* The sums of eight vectors, as one. */
 static inline eight sums(const eight *a) {
@@ -146,16 +156,30 @@ static inline void tile(writes e, size_t apart, size_t stride, const float (*row
         for (int r = 0; r < R; r++) store(e + b * apart + r * stride, a[b][r]);
 }
 
-/* The same for n rows, a multiple of 8, and all blocks. */
+/* f(R, r) for n rows from r = 0 on, R of them at a time: as many as the registers hold. */
+template <class Function> static inline void by_rows(int n, Function f) {
+    const int MOST = WIDEST / 2;
+    int r = 0;
+    for (; r + MOST <= n; r += MOST) f(std::integral_constant<int, MOST>(), r);
+    switch (n - r) {
+#define LEFT(i) case i: f(std::integral_constant<int, i>(), r); break
+        LEFT(1); LEFT(2); LEFT(3);
+#if WIDEST == 16
+        LEFT(4); LEFT(5); LEFT(6); LEFT(7);
+#endif
+    }
+}
+
+/* Tiles for n rows and all blocks. */
 static void products(writes e, size_t apart, size_t stride, const float (*rows)[D], int n, reads packed, int blocks) {
-    const int R = WIDEST / 2, B = WIDEST / 8; /* what the registers hold */
+    const int B = WIDEST / 8;
     for (int b = 0; b < blocks; b += B)
-        for (int r = 0; r < n; r += R) {
+        by_rows(n, [=](auto R, int r) {
             writes to = e + b * apart + r * stride;
             reads from = packed + (size_t)b * D * BLOCK;
-            if (b + B > blocks) tile<R, 1>(to, apart, stride, rows + r, from);
-            else tile<R, B>(to, apart, stride, rows + r, from);
-        }
+            if (b + B > blocks) tile<decltype(R)::value, 1>(to, apart, stride, rows + r, from);
+            else tile<decltype(R)::value, B>(to, apart, stride, rows + r, from);
+        });
 }
 
 static inline float largest(const block &a) {

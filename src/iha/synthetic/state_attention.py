@@ -34,6 +34,8 @@ from iha.ops.mixing import is_per_head
 
 _SOURCE = Path(__file__).with_name("state_kernels.cpp")
 _SOURCES = (_SOURCE, *sorted(_SOURCE.parent.glob("state_*.hpp")))
+# Sums in the order written: gcc turns chains of fused multiply-adds into trees of products and sums otherwise.
+_FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-associative-math", "-fPIC")
 _LARGEST_TABLE = 1 << 30  # bytes; the paper's longest task needs 256 MB
 _LAYERS = (MultiHeadAttention, InterleavedHeadAttention, SimplicialAttention)
 
@@ -257,8 +259,7 @@ def _library(D: int, P: int) -> ctypes.CDLL:
     cc = compiler()
     if cc is None:
         raise ValueError("the state kernels need a C++ compiler (c++ or g++): use kernels='layers'")
-    # Sums in the order written: gcc turns chains of fused multiply-adds into trees of products and sums otherwise.
-    flags = ["-O3", "-march=native", "-ffast-math", "-fno-associative-math", "-fPIC", f"-DD={D}", f"-DP={P}"]
+    flags = [*_FLAGS, f"-DD={D}", f"-DP={P}"]
     version = subprocess.run([cc, "--version"], capture_output=True, text=True, check=True).stdout
     key = hashlib.sha256(repr(([path.read_text() for path in _SOURCES], flags, version, os.uname())).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "iha"

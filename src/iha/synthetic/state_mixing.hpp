@@ -7,51 +7,39 @@
 /* out[f][h] = sum over m of weights[h][m] x[f][m], vectors of D; x (F, M, D), out (F, H, D). */
 extern "C" void collapse_forward(int F, int H, int M, reads weights, reads x, writes out) {
     for (int f = 0; f < F; f++)
-        for (int h = 0; h < H; h += 8) {
-            const int R = H - h < 8 ? H - h : 8;
-            feat a[8];
-            for (int r = 0; r < 8; r++) a[r] = zero<feat>();
-            if (R == 8)
-                for (int m = 0; m < M; m++) {
-                    const feat y = load<feat>(x + ((size_t)f * M + m) * D);
-                    for (int r = 0; r < 8; r++) a[r] += weights[(size_t)(h + r) * M + m] * y;
-                }
-            else
-                for (int r = 0; r < R; r++)
-                    for (int m = 0; m < M; m++) a[r] += weights[(size_t)(h + r) * M + m] * load<feat>(x + ((size_t)f * M + m) * D);
+        by_rows(H, [=](auto heads, int h) {
+            const int R = decltype(heads)::value;
+            feat a[R];
+            for (int r = 0; r < R; r++) a[r] = zero<feat>();
+            for (int m = 0; m < M; m++) {
+                const feat y = load<feat>(x + ((size_t)f * M + m) * D);
+                for (int r = 0; r < R; r++) a[r] += weights[(size_t)(h + r) * M + m] * y;
+            }
             for (int r = 0; r < R; r++) store(out + ((size_t)f * H + h + r) * D, a[r]);
-        }
+        });
 }
 
-/* Gradients of x and of the weights. Tokens are taken 16 at a time, so that their gradients stay in cache. */
+/* Gradients of x and of the weights. */
 extern "C" void collapse_backward(int F, int H, int M, reads weights, reads x, reads grad, writes dx, writes dweights) {
     float *sums_of = room((size_t)H * M * D);
     memset(sums_of, 0, (size_t)H * M * D * sizeof(float));
-    for (int from = 0; from < F; from += 16) {
-        const int to = from + 16 < F ? from + 16 : F;
-        for (int m = 0; m < M; m++)
-            for (int h = 0; h < H; h += 8) {
-                const int R = H - h < 8 ? H - h : 8;
-                feat a[8];
-                float c[8] = {0};
-                for (int r = 0; r < R; r++) a[r] = load<feat>(sums_of + ((size_t)(h + r) * M + m) * D), c[r] = weights[(size_t)(h + r) * M + m];
-                for (int f = from; f < to; f++) {
-                    reads g = grad + ((size_t)f * H + h) * D;
-                    const feat y = load<feat>(x + ((size_t)f * M + m) * D);
-                    feat d = h ? load<feat>(dx + ((size_t)f * M + m) * D) : zero<feat>();
-                    if (R == 8)
-                        for (int r = 0; r < 8; r++) {
-                            const feat z = load<feat>(g + r * D);
-                            a[r] += y * z, d += c[r] * z;
-                        }
-                    else
-                        for (int r = 0; r < R; r++) a[r] += y * load<feat>(g + r * D), d += c[r] * load<feat>(g + r * D);
-                    store(dx + ((size_t)f * M + m) * D, d);
-                }
-                for (int r = 0; r < R; r++) store(sums_of + ((size_t)(h + r) * M + m) * D, a[r]);
+    auto through = [=](auto heads, int f, int h) {
+        const int R = decltype(heads)::value;
+        feat g[R];
+        for (int r = 0; r < R; r++) g[r] = load<feat>(grad + ((size_t)f * H + h + r) * D);
+        for (int m = 0; m < M; m++) {
+            const feat y = load<feat>(x + ((size_t)f * M + m) * D);
+            feat d = h ? load<feat>(dx + ((size_t)f * M + m) * D) : zero<feat>();
+            for (int r = 0; r < R; r++) {
+                d += weights[(size_t)(h + r) * M + m] * g[r];
+                add(sums_of + ((size_t)m * H + h + r) * D, y * g[r]);
             }
-    }
-    for (int i = 0; i < H * M; i++) dweights[i] = sum(load<feat>(sums_of + (size_t)i * D));
+            store(dx + ((size_t)f * M + m) * D, d);
+        }
+    };
+    for (int f = 0; f < F; f++) by_rows(H, [=](auto R, int h) { through(R, f, h); });
+    for (int h = 0; h < H; h++)
+        for (int m = 0; m < M; m++) dweights[(size_t)h * M + m] = sum(load<feat>(sums_of + ((size_t)m * H + h) * D));
     free(sums_of);
 }
 

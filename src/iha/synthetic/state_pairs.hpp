@@ -111,6 +111,7 @@ extern "C" int pairs_forward(int H, int S, int positions, float scale, ints firs
                             for (int p = 0; p < P; p += STEP) {
                                 feat a[STEP];
                                 for (int r = 0; r < STEP; r++) a[r] = zero<feat>();
+#pragma GCC unroll 8
                                 for (int i = 0; i < P; i++) {
                                     const feat x = load<feat>(v + ((size_t)h * K + j * P + i) * D);
                                     for (int r = 0; r < STEP; r++) a[r] += weight(w, j, i, row + p + r) * x;

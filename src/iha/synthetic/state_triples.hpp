@@ -190,13 +190,15 @@ extern "C" void triples_backward(int H, int S, int positions, int F, int most, f
                 store(grads + (size_t)i * D, g);
                 ones[i] = -sum(g * load<feat>(out + (f * H + h) * D));
                 /* The second values that a token sees, by position. */
-                reads mask = is + (size_t)n * t.ids * L;
                 for (int b = 0; b < up(length[f]); b += BLOCK)
-                    for (int d = 0; d < D; d++) {
-                        block a = load<block>(mask + b) * load<block>(values + (size_t)b * D + d * BLOCK);
-                        for (int id = 1; id < t.ids; id++)
-                            a += load<block>(mask + id * L + b) * load<block>(values + ((size_t)id * L + b) * D + d * BLOCK);
-                        store(packed + ((size_t)i * L + b) * D + d * BLOCK, a);
+                    for (int id = 0; id < t.ids; id++) {
+                        const block mask = load<block>(is + ((size_t)n * t.ids + id) * L + b);
+                        reads from = values + ((size_t)id * L + b) * D;
+                        writes to = packed + ((size_t)i * L + b) * D;
+                        if (id == 0)
+                            for (int d = 0; d < D * BLOCK; d += BLOCK) store(to + d, mask * load<block>(from + d));
+                        else
+                            for (int d = 0; d < D * BLOCK; d += BLOCK) add(to + d, mask * load<block>(from + d));
                     }
             }
             const feat mine = scale * load<feat>(q + head + (size_t)s * D);

@@ -5,7 +5,8 @@ whatever the example. Scores, their exponentials and the sums over pseudo-heads 
 computed once per step for the whole batch. What is left per example is adding up the states it holds: for IHA one
 vector per key instead of P x P products, for 2-simplicial attention one product over pairs instead of seven and no
 exponential. The results equal those of the layers up to rounding (tested). A softmax is shifted by the largest score of
-all states, not only of those present; a row whose sum then becomes too small for float32 raises an error.
+all states (2-simplicial: of those that meet), not only of those present; a row whose sum then becomes too small for
+float32 raises an error. Weights are not kept for the backward pass: to compute them again costs less than memory does.
 
 The loops are C++ (state_kernels.cpp), compiled by the machine's own compiler when first used.
 """
@@ -20,7 +21,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -95,7 +95,7 @@ def compiler() -> str | None:
 
 
 def table_bytes(attention: SelfAttention, num_states: int) -> int:
-    """Bytes of the table of weights of all pairs, or triples, of states."""
+    """Bytes of the weights of all pairs, or triples, of states: what a step computes, though never all at once."""
     keys = num_states**2 if isinstance(attention, SimplicialAttention) else num_states * attention.num_pseudo_heads**2
     return 4 * attention.num_heads * num_states * keys
 
@@ -165,9 +165,7 @@ class _Pairs(torch.autograd.Function):
         grads = [torch.zeros_like(t) for t in (q, k, v)]
         tokens, meetings = ctx.tokens, ctx.meetings
         read = (tokens.first, tokens.order, meetings.start, meetings.who, q, k, v, tops, totals, out, grad.contiguous())
-        _library(D, P).pairs_backward(
-            H, S, meetings.most, ctypes.c_float(ctx.scale), *map(_pointer, (*read, *grads))
-        )
+        _library(D, P).pairs_backward(H, S, meetings.most, ctypes.c_float(ctx.scale), *map(_pointer, (*read, *grads)))
         return None, None, *grads
 
 
@@ -222,9 +220,7 @@ class _Triples(torch.autograd.Function):
         meetings = _Meetings.of(tokens, S, _library(D, 1))
         tops, totals, out = (states[0].new_empty(shape) for shape in ((H, S), (F, H), (F, H, D)))
         arrays = (*tokens.arrays(), meetings.start, *states, tops, totals, out)
-        done = _library(D, 1).triples_forward(
-            H, S, tokens.positions, F, ctypes.c_float(scale), *map(_pointer, arrays)
-        )
+        done = _library(D, 1).triples_forward(H, S, tokens.positions, F, ctypes.c_float(scale), *map(_pointer, arrays))
         _check(done)
         ctx.tokens, ctx.scale, ctx.meetings = tokens, scale, meetings
         ctx.save_for_backward(*states, tops, totals, out)
@@ -261,7 +257,8 @@ def _library(D: int, P: int) -> ctypes.CDLL:
         raise ValueError("the state kernels need a C++ compiler (c++ or g++): use kernels='layers'")
     flags = [*_FLAGS, f"-DD={D}", f"-DP={P}"]
     version = subprocess.run([cc, "--version"], capture_output=True, text=True, check=True).stdout
-    key = hashlib.sha256(repr(([path.read_text() for path in _SOURCES], flags, version, os.uname())).encode()).hexdigest()[:16]
+    sources = [path.read_text() for path in _SOURCES]
+    key = hashlib.sha256(repr((sources, flags, version, os.uname())).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "iha"
     library = cache / f"state_kernels-{D}-{P}-{key}.so"
     if not library.exists():

@@ -222,13 +222,15 @@ extern "C" void pairs_backward(int H, int S, int most, float scale, ints first, 
                         reads packed = values + (size_t)((j * P + i) / BLOCK * D) * BLOCK + (j * P + i) % BLOCK;
                         for (int p = 0; p < P; p += 8) {
                             eight a[8];
-                            for (int r = 0; r < 8; r++) a[r] = all<eight>(one[p + r]);
+                            for (int r = 0; r < 8; r++) a[r] = zero<eight>();
                             for (int d = 0; d < D; d++) {
                                 const eight y = load<eight>(packed + d * BLOCK);
                                 for (int r = 0; r < 8; r++) a[r] += x[p + r][d] * y;
                             }
-                            for (int r = 0; r < 8; r++)
+                            for (int r = 0; r < 8; r++) {
+                                a[r] += all<eight>(one[p + r]);
                                 store(ds[p + r] + i, scale * (a[r] * load<eight>(&weight(w, j, i, row + p + r))));
+                            }
                         }
                     }
 #else
@@ -239,18 +241,18 @@ extern "C" void pairs_backward(int H, int S, int most, float scale, ints first, 
 #endif
                     for (int i = 0; i < P; i += STEP) {
                         feat a[STEP];
-                        for (int r = 0; r < STEP; r++) a[r] = load<feat>(dv + at + (i + r) * D);
+                        for (int r = 0; r < STEP; r++) a[r] = zero<feat>();
                         for (int p = 0; p < P; p++) {
                             const feat y = load<feat>(x[p]);
                             for (int r = 0; r < STEP; r++) a[r] += weight(w, j, i + r, row + p) * y;
                         }
-                        for (int r = 0; r < STEP; r++) store(dv + at + (i + r) * D, a[r]);
-                        for (int r = 0; r < STEP; r++) a[r] = load<feat>(dk + at + (i + r) * D);
+                        for (int r = 0; r < STEP; r++) add(dv + at + (i + r) * D, a[r]);
+                        for (int r = 0; r < STEP; r++) a[r] = zero<feat>();
                         for (int p = 0; p < P; p++) {
                             const feat y = load<feat>(q + ((size_t)h * K + s * P + p) * D);
                             for (int r = 0; r < STEP; r++) a[r] += ds[p][i + r] * y;
                         }
-                        for (int r = 0; r < STEP; r++) store(dk + at + (i + r) * D, a[r]);
+                        for (int r = 0; r < STEP; r++) add(dk + at + (i + r) * D, a[r]);
                     }
                     for (int p = 0; p < P; p += STEP)
                         for (int i = 0; i < P; i++) {

@@ -19,13 +19,13 @@ static inline void exchange(const float *const *w, int n, ints at, reads x, cons
         const int c = at[k];
         const feat v = load<feat>(x + (size_t)c * D);
         feat d[2];
-        if (BACK) d[0] = load<feat>(back + (size_t)c * D), d[1] = zero<feat>();
+        if (BACK) d[0] = d[1] = zero<feat>();
         for (int r = 0; r < R; r++) {
             const float e = line[r][c];
             acc[r] += e * v;
             if (BACK) d[r % 2] += e * row[r];
         }
-        if (BACK) store(back + (size_t)c * D, d[0] + d[1]);
+        if (BACK) add(back + (size_t)c * D, d[0] + d[1]); /* last: fewer roundings of a large sum */
     }
     for (int r = 0; r < R; r++) sums[r] = acc[r];
 }
@@ -36,7 +36,7 @@ template <int R, int B>
 static inline void spread(float *const *to, int positions, reads is, int L, float one, const float (*rows)[D], reads packed) {
     block a[B][R];
     for (int b = 0; b < B; b++)
-        for (int r = 0; r < R; r++) a[b][r] = all<block>(one);
+        for (int r = 0; r < R; r++) a[b][r] = zero<block>();
     for (int d = 0; d < D; d++)
         for (int b = 0; b < B; b++) {
             const block x = load<block>(packed + (b * D + d) * BLOCK);
@@ -45,6 +45,7 @@ static inline void spread(float *const *to, int positions, reads is, int L, floa
     for (int b = 0; b < B; b++) {
         const block zeros = load<block>(is + b * BLOCK), ones = load<block>(is + L + b * BLOCK);
         for (int r = 0; r < R; r++) {
+            a[b][r] += all<block>(one);
             add(to[r] + b * BLOCK, a[b][r] * zeros);
             add(to[r] + positions + b * BLOCK, a[b][r] * ones);
         }

@@ -100,11 +100,11 @@ class SyntheticModel(nn.Module):
 
     def _read_out(self, x: Tensor) -> Tensor:
         """The MLP and one output, (F, E) to (F, 1): with nothing between them, two products are one."""
-        first, last = self.mlp.get_submodule("0"), self.mlp.get_submodule("2")
-        hidden = first(self.mlp_norm(x))  # (F, 4E)
+        last, last_bias = self.mlp.get_parameter("2.weight"), self.mlp.get_parameter("2.bias")
+        hidden = self.mlp[0](self.mlp_norm(x))  # (F, 4E)
         row, bias = self.read_out.weight, self.read_out.bias
-        added = state_attention.GeluDot.apply(hidden, (row @ last.weight)[0])  # (F,)
-        return F.linear(x, row, bias + row @ last.bias) + added[:, None]
+        added = state_attention.GeluDot.apply(hidden, (row @ last)[0])  # (F,)
+        return F.linear(x, row, bias + row @ last_bias) + added[:, None]
 
     def _places(self, N: int, size: int, device: torch.device) -> Tensor:
         place = torch.arange(N, device=device)

@@ -131,7 +131,7 @@ def attend_states(attention: SelfAttention, x: Tensor, tokens: Tokens) -> Tensor
         # (H, S, P, D): the pseudo-heads of the states
         mixed = [torch.einsum("mhp,smd->hspd", a, t).contiguous() for a, t in zip(alphas, (q, k, v), strict=True)]
         pseudo = _Pairs.apply(tokens, scale, *mixed)  # (F, H, P, D)
-        R = attention.collapse
+        R: Tensor = attention.collapse
         if is_per_head(R, attention.num_heads, P):
             R = (torch.eye(attention.num_heads)[:, :, None] * R).flatten(1)  # zero between different heads
         heads = _Collapse.apply(pseudo, R.contiguous())

@@ -1,5 +1,8 @@
 """Attention over token states is the attention of the layers."""
 
+import copy
+import platform
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -47,6 +50,77 @@ def test_states_give_the_layers_output_and_gradients(mechanism: str, P: int, mod
     weight, inputs = torch.randn_like(out), [x, *attention.parameters()]
     mine = torch.autograd.grad((out * weight).sum(), inputs)
     theirs = torch.autograd.grad((expected * weight).sum(), inputs)
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
+
+
+@pytest.fixture(params=["native", "8 numbers"])
+def vectors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The kernels as they are compiled here, and as on a machine without AVX-512."""
+    if request.param != "native":
+        if platform.machine() not in ("x86_64", "AMD64"):
+            pytest.skip("a choice of x86")
+        monkeypatch.setattr(state_attention, "_FLAGS", (*state_attention._FLAGS, "-mno-avx512f"))
+        state_attention._library.cache_clear()
+    yield
+    state_attention._library.cache_clear()
+
+
+@needs_compiler
+@pytest.mark.usefixtures("vectors")
+@pytest.mark.parametrize(("mechanism", "P"), [("mha", 1), ("iha", 8), ("simplicial", 1)])
+def test_long_examples_by_vectors_of_either_width(mechanism: str, P: int) -> None:
+    """The paper's shapes, 2-hop's positions (no multiple of 16) among them, against float64."""
+    torch.manual_seed(0)
+    attention = build_attention(mechanism, 48, 3, P, "random" if mechanism == "iha" else "", "paper")
+    for places, lengths in ((64, (25, 36, 64)), (49, (36, 49))):
+        x = torch.randn(2 * places, 48, requires_grad=True)
+        parts = [(torch.rand(3, N, 1) < 0.3).long() for N in lengths]
+        states = [ids[..., 0] * places + torch.arange(ids.shape[1]) for ids in parts]
+        inputs = [x, *attention.parameters()]
+        out = attend_states(attention, x, Tokens.of(parts, 2, places))
+        weight = torch.randn_like(out)
+        mine = [out, *torch.autograd.grad((out * weight).sum(), inputs)]
+        plain = torch.cat([attention(x[s]).flatten(0, 1) for s in states])
+        theirs = [plain, *torch.autograd.grad((plain * weight).sum(), inputs)]
+        exact, y = copy.deepcopy(attention).double(), x.detach().double().requires_grad_()
+        wide = torch.cat([exact(y[s]).flatten(0, 1) for s in states])
+        right = [wide, *torch.autograd.grad((wide * weight).sum(), [y, *exact.parameters()])]
+        for a, b, c in zip(mine, theirs, right, strict=True):
+            assert (a - c).abs().max() <= 3 * (b - c).abs().max() + 1e-6 * c.abs().max()
+
+
+@needs_compiler
+@pytest.mark.usefixtures("vectors")
+def test_gelu_dot() -> None:
+    torch.manual_seed(0)
+    x, u, grad = 3 * torch.randn(50, 32), torch.randn(32), torch.randn(50)
+    x[0, :4] = torch.tensor([-20.0, 0.0, 20.0, -5.5])
+
+    def results(function: Callable, dtype: torch.dtype) -> list[Tensor]:
+        inputs = [t.to(dtype).requires_grad_() for t in (x, u)]
+        out = function(*inputs)
+        return [out, *torch.autograd.grad(out, inputs, grad.to(dtype))]
+
+    def plain(x: Tensor, u: Tensor) -> Tensor:
+        return nn.functional.gelu(x) @ u
+
+    mine, theirs = results(state_attention.GeluDot.apply, torch.float32), results(plain, torch.float32)
+    for a, b, c in zip(mine, theirs, results(plain, torch.float64), strict=True):
+        assert (a - c).abs().max() <= 2 * (b - c).abs().max() + 1e-6
+
+
+@needs_compiler
+def test_mlp_and_read_out_in_one() -> None:
+    """Their product, taken first, gives the outputs and gradients of the model."""
+    config = RunConfig("ternary", "mha", (3, 4), 8, 8, 8, 32, 2, 1, "", model="paper")
+    model = build_model(config)
+    parts = [torch.randint(2, (4, m * m, 1)) for m in config.sizes]
+    expected = torch.cat([model(ids, m).flatten() for ids, m in zip(parts, config.sizes, strict=True)])
+    out = model.forward_states(parts)[:, 0]
+    torch.testing.assert_close(out, expected, atol=2e-6, rtol=1e-5)
+    weight, inputs = torch.randn_like(out), list(model.parameters())
+    mine, theirs = (torch.autograd.grad((o * weight).sum(), inputs) for o in (out, expected))
     for a, b in zip(mine, theirs, strict=True):
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
 

@@ -90,11 +90,21 @@ class SyntheticModel(nn.Module):
         x = F.embedding(tokens.state, states)  # (F, E)
         if self.norm == "pre":
             x = x + state_attention.attend_states(self.attention, self.attention_norm(states), tokens)
+            if isinstance(self.final_norm, nn.Identity) and self.read_out.out_features == 1:
+                return self._read_out(x)
             x = x + self.mlp(self.mlp_norm(x))
         else:
             x = self.attention_norm(x + state_attention.attend_states(self.attention, states, tokens))
             x = self.mlp_norm(x + self.mlp(x))
         return self.read_out(self.final_norm(x))
+
+    def _read_out(self, x: Tensor) -> Tensor:
+        """The MLP and one output, (F, E) to (F, 1): with nothing between them, two products are one."""
+        last, last_bias = self.mlp.get_parameter("2.weight"), self.mlp.get_parameter("2.bias")
+        hidden = self.mlp[0](self.mlp_norm(x))  # (F, 4E)
+        row, bias = self.read_out.weight, self.read_out.bias
+        added = state_attention.GeluDot.apply(hidden, (row @ last)[0])  # (F,)
+        return F.linear(x, row, bias + row @ last_bias) + added[:, None]
 
     def _places(self, N: int, size: int, device: torch.device) -> Tensor:
         place = torch.arange(N, device=device)

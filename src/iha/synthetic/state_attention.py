@@ -5,7 +5,8 @@ whatever the example. Scores, their exponentials and the sums over pseudo-heads 
 computed once per step for the whole batch. What is left per example is adding up the states it holds: for IHA one
 vector per key instead of P x P products, for 2-simplicial attention one product over pairs instead of seven and no
 exponential. The results equal those of the layers up to rounding (tested). A softmax is shifted by the largest score of
-all states, not only of those present; a row whose sum then becomes too small for float32 raises an error.
+all states (2-simplicial: of those that meet), not only of those present; a row whose sum then becomes too small for
+float32 raises an error. Weights are not kept for the backward pass: to compute them again costs less than memory does.
 
 The loops are C++ (state_kernels.cpp), compiled by the machine's own compiler when first used.
 """
@@ -20,7 +21,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,9 +30,12 @@ from iha.layers.base import SelfAttention
 from iha.layers.interleaved import InterleavedHeadAttention
 from iha.layers.multihead import MultiHeadAttention
 from iha.layers.simplicial import SimplicialAttention
-from iha.ops.mixing import collapse_pseudo_heads
+from iha.ops.mixing import is_per_head
 
 _SOURCE = Path(__file__).with_name("state_kernels.cpp")
+_SOURCES = (_SOURCE, *sorted(_SOURCE.parent.glob("state_*.hpp")))
+# Sums in the order written: gcc turns chains of fused multiply-adds into trees of products and sums otherwise.
+_FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-associative-math", "-fPIC")
 _LARGEST_TABLE = 1 << 30  # bytes; the paper's longest task needs 256 MB
 _LAYERS = (MultiHeadAttention, InterleavedHeadAttention, SimplicialAttention)
 
@@ -47,26 +50,43 @@ class Tokens:
     order: Tensor  # (F,) int32, tokens sorted by state
     first: Tensor  # (S + 1,) int32, where in `order` each state begins
     positions: int
+    pairs: int  # sum of the examples' squared lengths
 
     @classmethod
     def of(cls, parts: Sequence[Tensor], vocabulary: int, positions: int) -> "Tokens":
         """From ids (B, N, 1) of one length each."""
-        states, begins, lengths, offset = [], [], [], 0
+        states, begins, lengths, offset, pairs = [], [], [], 0, 0
         for ids in parts:
             B, N = ids.shape[:2]
             states.append((ids[..., 0] * positions + torch.arange(N)).flatten())
             begins.append((offset + N * torch.arange(B)).repeat_interleave(N))
             lengths.append(torch.full((B * N,), N))
-            offset += B * N
+            offset, pairs = offset + B * N, pairs + B * N * N
         state = torch.cat(states)
         counts = torch.bincount(state, minlength=vocabulary * positions)
         first = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         pieces = (state, torch.cat(begins), torch.cat(lengths), state.argsort(), first)
         state, begin, length, order, first = (piece.to(torch.int32).contiguous() for piece in pieces)
-        return cls(state, begin, length, order, first, positions)
+        return cls(state, begin, length, order, first, positions, pairs)
 
-    def pointers(self) -> list[Any]:
-        return [_pointer(t) for t in (self.first, self.order, self.begin, self.length, self.state)]
+    def arrays(self) -> tuple[Tensor, ...]:
+        """In the order of the kernels' arguments."""
+        return self.first, self.order, self.begin, self.length, self.state
+
+
+@dataclass(frozen=True)
+class _Meetings:
+    """Which tokens of one state see a token of another, for all pairs of states (state_kernels.cpp)."""
+
+    start: Tensor  # (S * S + 1,) int32
+    who: Tensor  # (sum of lengths,) int32
+    most: int  # tokens of one state
+
+    @classmethod
+    def of(cls, tokens: Tokens, S: int, library: ctypes.CDLL) -> "_Meetings":
+        start, who = tokens.state.new_empty(S * S + 1), tokens.state.new_empty(tokens.pairs)
+        most = library.meetings(S, *map(_pointer, (*tokens.arrays(), start, who)))
+        return cls(start, who, most)
 
 
 def compiler() -> str | None:
@@ -75,7 +95,7 @@ def compiler() -> str | None:
 
 
 def table_bytes(attention: SelfAttention, num_states: int) -> int:
-    """Bytes of the table of weights of all pairs, or triples, of states."""
+    """Bytes of the weights of all pairs, or triples, of states: what a step computes, though never all at once."""
     keys = num_states**2 if isinstance(attention, SimplicialAttention) else num_states * attention.num_pseudo_heads**2
     return 4 * attention.num_heads * num_states * keys
 
@@ -111,8 +131,10 @@ def attend_states(attention: SelfAttention, x: Tensor, tokens: Tokens) -> Tensor
         # (H, S, P, D): the pseudo-heads of the states
         mixed = [torch.einsum("mhp,smd->hspd", a, t).contiguous() for a, t in zip(alphas, (q, k, v), strict=True)]
         pseudo = _Pairs.apply(tokens, scale, *mixed)  # (F, H, P, D)
-        virtual = pseudo.transpose(1, 2).flatten(0, 1)[None]  # (1, F*P, H, D)
-        heads = collapse_pseudo_heads(virtual, attention.collapse, P)[0]
+        R: Tensor = attention.collapse
+        if is_per_head(R, attention.num_heads, P):
+            R = (torch.eye(attention.num_heads)[:, :, None] * R).flatten(1)  # zero between different heads
+        heads = _Collapse.apply(pseudo, R.contiguous())
     else:
         heads = _Pairs.apply(tokens, scale, *(t.transpose(0, 1)[:, :, None].contiguous() for t in (q, k, v)))
     return attention.o_proj(heads.flatten(1))
@@ -125,26 +147,67 @@ class _Pairs(torch.autograd.Function):
     def forward(ctx, tokens: Tokens, scale: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         H, S, P, D = q.shape
         F = len(tokens.state)
-        weights, totals, out = q.new_empty(H, S, P, _up(S * P)), q.new_empty(F, H, P), q.new_empty(F, H, P, D)
-        done = _library(D, P).pairs_forward(
-            H, S, ctypes.c_float(scale), *tokens.pointers(), *map(_pointer, (q, k, v, weights, totals, out))
-        )
+        meetings = _Meetings.of(tokens, S, _library(D, P))
+        # The kernels compute up to 8 rows at a time: room for whole groups of states.
+        tops, totals, out = q.new_empty(H, S + 8, P), q.new_empty(F, H, P), q.new_empty(F, H, P, D)
+        arrays = (*tokens.arrays(), meetings.start, q, k, v, tops, totals, out)
+        done = _library(D, P).pairs_forward(H, S, tokens.positions, ctypes.c_float(scale), *map(_pointer, arrays))
         _check(done)
-        ctx.tokens, ctx.scale = tokens, scale
-        ctx.save_for_backward(q, k, v, weights, totals, out)
+        ctx.tokens, ctx.scale, ctx.meetings = tokens, scale, meetings
+        ctx.save_for_backward(q, k, v, tops, totals, out)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
-        q, k, v, weights, totals, out = ctx.saved_tensors
+        q, k, v, tops, totals, out = ctx.saved_tensors
         H, S, P, D = q.shape
         grads = [torch.zeros_like(t) for t in (q, k, v)]
-        read = (q, k, v, weights, totals, out, grad.contiguous())
-        _library(D, P).pairs_backward(
-            H, S, ctypes.c_float(ctx.scale), *ctx.tokens.pointers(), *map(_pointer, (*read, *grads))
-        )
+        tokens, meetings = ctx.tokens, ctx.meetings
+        read = (tokens.first, tokens.order, meetings.start, meetings.who, q, k, v, tops, totals, out, grad.contiguous())
+        _library(D, P).pairs_backward(H, S, meetings.most, ctypes.c_float(ctx.scale), *map(_pointer, (*read, *grads)))
         return None, None, *grads
+
+
+class _Collapse(torch.autograd.Function):
+    """Pseudo-heads (F, H, P, D) and R (H, H*P) to heads (F, H, D)."""
+
+    @staticmethod
+    def forward(ctx, pseudo: Tensor, R: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        F, H, P, D = pseudo.shape
+        out = pseudo.new_empty(F, H, D)
+        _library(D, P).collapse_forward(F, H, H * P, *map(_pointer, (R, pseudo, out)))
+        ctx.save_for_backward(pseudo, R)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
+        pseudo, R = ctx.saved_tensors
+        F, H, P, D = pseudo.shape
+        grads = torch.empty_like(pseudo), torch.empty_like(R)
+        read = (R, pseudo, grad.contiguous())
+        _library(D, P).collapse_backward(F, H, H * P, *map(_pointer, (*read, *grads)))
+        return grads
+
+
+class GeluDot(torch.autograd.Function):
+    """GELU(x) @ u for x (F, K) and u (K,): (F,)."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, u: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        x, u, out = x.contiguous(), u.contiguous(), x.new_empty(len(x))
+        _library(16, 1).gelu_dot_forward(*x.shape, *map(_pointer, (x, u, out)))
+        ctx.save_for_backward(x, u)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
+        x, u = ctx.saved_tensors
+        grads = torch.empty_like(x), torch.zeros_like(u)
+        _library(16, 1).gelu_dot_backward(*x.shape, *map(_pointer, (x, u, grad.contiguous(), *grads)))
+        return grads
 
 
 class _Triples(torch.autograd.Function):
@@ -154,29 +217,25 @@ class _Triples(torch.autograd.Function):
     def forward(ctx, tokens: Tokens, scale: float, *states: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         H, S, D = states[0].shape
         F = len(tokens.state)
-        weights, totals = states[0].new_empty(H, S, S, _up(S)), states[0].new_empty(F, H)
-        out = states[0].new_empty(F, H, D)
-        length = tokens.length.long()
-        place = length.cumsum(0) - length  # (F,) of each token's rows in `inner`
-        inner = states[0].new_empty(int(length.sum()) * H * D) if any(ctx.needs_input_grad) else None
-        pointers = map(_pointer, (place, *states, weights, totals, inner, out))
-        done = _library(D, 1).triples_forward(
-            H, S, tokens.positions, ctypes.c_float(scale), *tokens.pointers(), *pointers
-        )
+        meetings = _Meetings.of(tokens, S, _library(D, 1))
+        tops, totals, out = (states[0].new_empty(shape) for shape in ((H, S), (F, H), (F, H, D)))
+        arrays = (*tokens.arrays(), meetings.start, *states, tops, totals, out)
+        done = _library(D, 1).triples_forward(H, S, tokens.positions, F, ctypes.c_float(scale), *map(_pointer, arrays))
         _check(done)
-        ctx.tokens, ctx.scale = tokens, scale
-        ctx.save_for_backward(*states, place, weights, totals, inner, out)
+        ctx.tokens, ctx.scale, ctx.meetings = tokens, scale, meetings
+        ctx.save_for_backward(*states, tops, totals, out)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
-        *states, place, weights, totals, inner, out = ctx.saved_tensors
+        *states, tops, totals, out = ctx.saved_tensors
         H, S, D = states[0].shape
         grads = [torch.zeros_like(t) for t in states]
-        tokens, read = ctx.tokens, (place, *states, weights, totals, inner, out, grad.contiguous())
+        tokens, meetings = ctx.tokens, ctx.meetings
+        read = (*tokens.arrays(), meetings.start, *states, tops, totals, out, grad.contiguous())
         _library(D, 1).triples_backward(
-            H, S, tokens.positions, ctypes.c_float(ctx.scale), *tokens.pointers(), *map(_pointer, (*read, *grads))
+            H, S, tokens.positions, len(out), meetings.most, ctypes.c_float(ctx.scale), *map(_pointer, (*read, *grads))
         )
         return None, None, *grads
 
@@ -190,20 +249,16 @@ def _pointer(t: Tensor | None) -> ctypes.c_void_p:
     return ctypes.c_void_p(None if t is None else t.data_ptr())
 
 
-def _up(count: int) -> int:
-    """Round up to whole blocks of keys, the layout of the kernels."""
-    return -(-count // 16) * 16
-
-
 @functools.cache
 def _library(D: int, P: int) -> ctypes.CDLL:
     """The kernels for heads of width D and P pseudo-heads, compiled for this machine; kept for later processes."""
     cc = compiler()
     if cc is None:
         raise ValueError("the state kernels need a C++ compiler (c++ or g++): use kernels='layers'")
-    flags = ["-O3", "-march=native", "-ffast-math", "-funroll-loops", "-fPIC", f"-DD={D}", f"-DP={P}"]
+    flags = [*_FLAGS, f"-DD={D}", f"-DP={P}"]
     version = subprocess.run([cc, "--version"], capture_output=True, text=True, check=True).stdout
-    key = hashlib.sha256(repr((_SOURCE.read_text(), flags, version, os.uname())).encode()).hexdigest()[:16]
+    sources = [path.read_text() for path in _SOURCES]
+    key = hashlib.sha256(repr((sources, flags, version, os.uname())).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "iha"
     library = cache / f"state_kernels-{D}-{P}-{key}.so"
     if not library.exists():

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from iha.layers.multihead import MultiHeadAttention
-from iha.synthetic import state_attention
+from iha.ops.native import compiler
 from iha.synthetic.config import RunConfig
 from iha.synthetic.model import build_attention
 from iha.synthetic.state_attention import Tokens, attend_states, fits
 from iha.synthetic.trainer import Trainer, build_model
 
-needs_compiler = pytest.mark.skipif(state_attention.compiler() is None, reason="no C++ compiler")
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 
 def example(attention: nn.Module) -> tuple[Tensor, list[Tensor], Tensor]:

@@ -11,12 +11,6 @@ The loops are C++ (state_kernels.cpp), compiled by the machine's own compiler wh
 """
 
 import ctypes
-import functools
-import hashlib
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +25,7 @@ from iha.layers.interleaved import InterleavedHeadAttention
 from iha.layers.multihead import MultiHeadAttention
 from iha.layers.simplicial import SimplicialAttention
 from iha.ops.mixing import collapse_pseudo_heads
+from iha.ops.native import compiler, library, pointer
 
 _SOURCE = Path(__file__).with_name("state_kernels.cpp")
 _LARGEST_TABLE = 1 << 30  # bytes; the paper's longest task needs 256 MB
@@ -66,12 +61,7 @@ class Tokens:
         return cls(state, begin, length, order, first, positions)
 
     def pointers(self) -> list[Any]:
-        return [_pointer(t) for t in (self.first, self.order, self.begin, self.length, self.state)]
-
-
-def compiler() -> str | None:
-    """The C++ compiler that would be used."""
-    return shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
+        return [pointer(t) for t in (self.first, self.order, self.begin, self.length, self.state)]
 
 
 def table_bytes(attention: SelfAttention, num_states: int) -> int:
@@ -127,7 +117,7 @@ class _Pairs(torch.autograd.Function):
         F = len(tokens.state)
         weights, totals, out = q.new_empty(H, S, P, _up(S * P)), q.new_empty(F, H, P), q.new_empty(F, H, P, D)
         done = _library(D, P).pairs_forward(
-            H, S, ctypes.c_float(scale), *tokens.pointers(), *map(_pointer, (q, k, v, weights, totals, out))
+            H, S, ctypes.c_float(scale), *tokens.pointers(), *map(pointer, (q, k, v, weights, totals, out))
         )
         _check(done)
         ctx.tokens, ctx.scale = tokens, scale
@@ -142,7 +132,7 @@ class _Pairs(torch.autograd.Function):
         grads = [torch.zeros_like(t) for t in (q, k, v)]
         read = (q, k, v, weights, totals, out, grad.contiguous())
         _library(D, P).pairs_backward(
-            H, S, ctypes.c_float(ctx.scale), *ctx.tokens.pointers(), *map(_pointer, (*read, *grads))
+            H, S, ctypes.c_float(ctx.scale), *ctx.tokens.pointers(), *map(pointer, (*read, *grads))
         )
         return None, None, *grads
 
@@ -159,7 +149,7 @@ class _Triples(torch.autograd.Function):
         length = tokens.length.long()
         place = length.cumsum(0) - length  # (F,) of each token's rows in `inner`
         inner = states[0].new_empty(int(length.sum()) * H * D) if any(ctx.needs_input_grad) else None
-        pointers = map(_pointer, (place, *states, weights, totals, inner, out))
+        pointers = map(pointer, (place, *states, weights, totals, inner, out))
         done = _library(D, 1).triples_forward(
             H, S, tokens.positions, ctypes.c_float(scale), *tokens.pointers(), *pointers
         )
@@ -176,7 +166,7 @@ class _Triples(torch.autograd.Function):
         grads = [torch.zeros_like(t) for t in states]
         tokens, read = ctx.tokens, (place, *states, weights, totals, inner, out, grad.contiguous())
         _library(D, 1).triples_backward(
-            H, S, tokens.positions, ctypes.c_float(ctx.scale), *tokens.pointers(), *map(_pointer, (*read, *grads))
+            H, S, tokens.positions, ctypes.c_float(ctx.scale), *tokens.pointers(), *map(pointer, (*read, *grads))
         )
         return None, None, *grads
 
@@ -186,37 +176,13 @@ def _check(done: int) -> None:
         raise ValueError("scores of different states lie too far apart for one shift in float32: use kernels='layers'")
 
 
-def _pointer(t: Tensor | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if t is None else t.data_ptr())
-
-
 def _up(count: int) -> int:
     """Round up to whole blocks of keys, the layout of the kernels."""
     return -(-count // 16) * 16
 
 
-@functools.cache
 def _library(D: int, P: int) -> ctypes.CDLL:
-    """The kernels for heads of width D and P pseudo-heads, compiled for this machine; kept for later processes."""
-    cc = compiler()
-    if cc is None:
+    """The kernels for heads of width D and P pseudo-heads."""
+    if compiler() is None:
         raise ValueError("the state kernels need a C++ compiler (c++ or g++): use kernels='layers'")
-    flags = ["-O3", "-march=native", "-ffast-math", "-funroll-loops", "-fPIC", f"-DD={D}", f"-DP={P}"]
-    version = subprocess.run([cc, "--version"], capture_output=True, text=True, check=True).stdout
-    key = hashlib.sha256(repr((_SOURCE.read_text(), flags, version, os.uname())).encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "iha"
-    library = cache / f"state_kernels-{D}-{P}-{key}.so"
-    if not library.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as room:
-            made = Path(room) / "kernels.o", Path(room) / "kernels.so"
-            # Linked without -ffast-math, which would switch off denormal numbers in the whole process.
-            for command in (
-                [*flags, "-c", str(_SOURCE), "-o", str(made[0])],
-                ["-shared", str(made[0]), "-o", str(made[1]), "-lm"],
-            ):
-                found = subprocess.run([cc, *command], capture_output=True, text=True)
-                if found.returncode:
-                    raise ValueError(f"{cc} cannot compile {_SOURCE.name}: {found.stderr.strip()[-400:]}")
-            os.replace(made[1], library)
-    return ctypes.CDLL(str(library))
+    return library(_SOURCE, ("-ffast-math", "-funroll-loops"), D=D, P=P)

@@ -41,18 +41,19 @@ static inline ivec all(int32_t x) { return x - ivec{}; }
 static inline vec larger(vec a, vec b) { return a > b ? a : b; }
 
 static const float LOWEST = -1.7e38f; /* of a row that has seen no key: finite, so that differences are no NaN */
-static const float LOG2E = 1.44269504088896341f, LN2 = 0.693147180559945309f;
+static const float LOG2E = 1.44269504088896341f;
 
 /* 2^x to 1e-7 relative for x <= 127, zero below -126; NaN stays NaN. */
 static inline vec exp2v(vec x) {
     const float magic = 12582912.0f + 127; /* 1.5 * 2^23 rounds to an integer in the low bits; 127 is the exponent's bias */
     vec t = x + magic, f = x - (t - magic);
-    vec p = all(1.3276446843519807e-3f);
-    p = p * f + 9.675533510744572e-3f;
-    p = p * f + 5.550713092088699e-2f;
-    p = p * f + 2.4022120237350464e-1f;
-    p = p * f + 6.931469440460205e-1f;
-    p = p * f + 1.0000001192092896f;
+    vec p = all(1.534579205326736e-4f);
+    p = p * f + 1.3399923918768764e-3f;
+    p = p * f + 9.618489071726799e-3f;
+    p = p * f + 5.550328642129898e-2f;
+    p = p * f + 2.4022646248340607e-1f;
+    p = p * f + 6.931471824645996e-1f;
+    p = p * f + 1.0f;
     p = p * (vec)((ivec)t << 23);
     return x < -126.0f ? vec{} : p;
 }
@@ -130,9 +131,9 @@ static int cut(const Block &q, int a, int b, Run *runs) {
 
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* sums[r][v] = k[r] . (query v), for KEYS rows of k and V vectors of queries. */
-template <int V> static inline __attribute__((always_inline)) void dots(vec (&sums)[KEYS][V], const float *k, const float *qt) {
-    UNROLL for (int r = 0; r < KEYS; r++) UNROLL for (int v = 0; v < V; v++) sums[r][v] = vec{};
+/* sums[r][v] = start[v] + k[r] . (query v), for KEYS rows of k and V vectors of queries. */
+template <int V> static inline __attribute__((always_inline)) void dots(vec (&sums)[KEYS][V], const vec *start, const float *k, const float *qt) {
+    UNROLL for (int r = 0; r < KEYS; r++) UNROLL for (int v = 0; v < V; v++) sums[r][v] = start[v];
     for (int d = 0; d < D; d++) {
         vec q[V];
         UNROLL for (int v = 0; v < V; v++) q[v] = load(qt + d * ROWS + v * LANES);
@@ -145,10 +146,11 @@ template <int V> static inline __attribute__((always_inline)) void dots(vec (&su
 
 template <int V> static void scores(const Block &q, const Run &run, const float *k, const float *qt, float *s, int base, vec *top) {
     vec most[V];
+    const vec zero[V] = {};
     for (int v = 0; v < V; v++) most[v] = top[run.v + v];
     for (int j = run.a; j < run.b; j += KEYS) {
         vec sums[KEYS][V];
-        dots<V>(sums, k + (size_t)j * D, qt + run.v * LANES);
+        dots<V>(sums, zero, k + (size_t)j * D, qt + run.v * LANES);
         float *row = s + (j - base) * ROWS + run.v * LANES;
         UNROLL for (int r = 0; r < KEYS; r++) UNROLL for (int v = 0; v < V; v++) {
             vec x = sums[r][v];
@@ -194,21 +196,22 @@ template <int V> static void add_values(const Run &run, const float *x, const fl
     }
 }
 
-/* weights = 2^(scores - lse) and grad scores = weights * (dO . v - delta), both [key][query]. */
+/* weights = 2^(scores - lse) and grad scores = weights * (dO . v - delta), both [key][query]. `rest` is what lse lacks to
+   be exact, negated. */
 template <int V>
 static void grad_scores(const Block &q, const Run &run, const float *k, const float *x, const float *qt, const float *dot, float *s,
-                        float *ds, int base, const vec *lse, const vec *delta) {
+                        float *ds, int base, const vec *lse, const vec *rest, const vec *minus_delta) {
     for (int j = run.a; j < run.b; j += KEYS) {
         vec sums[KEYS][V];
         float *p = s + (j - base) * ROWS + run.v * LANES, *dp = ds + (j - base) * ROWS + run.v * LANES;
-        dots<V>(sums, k + (size_t)j * D, qt + run.v * LANES);
+        dots<V>(sums, rest + run.v, k + (size_t)j * D, qt + run.v * LANES);
         UNROLL for (int r = 0; r < KEYS; r++) UNROLL for (int v = 0; v < V; v++) store(p + r * ROWS + v * LANES, sums[r][v]);
-        dots<V>(sums, x + (size_t)j * D, dot + run.v * LANES);
+        dots<V>(sums, minus_delta + run.v, x + (size_t)j * D, dot + run.v * LANES);
         UNROLL for (int r = 0; r < KEYS; r++) UNROLL for (int v = 0; v < V; v++) {
             vec w = exp2v(load(p + r * ROWS + v * LANES) - lse[run.v + v]);
             if (run.masked) w = (q.first[run.v + v] <= j + r) & (q.last[run.v + v] > j + r) ? w : vec{};
             store(p + r * ROWS + v * LANES, w);
-            store(dp + r * ROWS + v * LANES, w * (sums[r][v] - delta[run.v + v]));
+            store(dp + r * ROWS + v * LANES, w * sums[r][v]);
         }
     }
 }
@@ -323,7 +326,7 @@ extern "C" void band_forward(const Sizes *z, float scale, const float *q, const 
                 for (int r = 0; r < count; r++) {
                     const float sum = total[r / LANES][r % LANES];
                     factor[r] = f[r] < l[r] ? 1 / sum : 0;
-                    lse[b * s.l_b + (i + r) * s.l_n + h] = LN2 * (top[r / LANES][r % LANES] + std::log2(sum));
+                    lse[b * s.l_b + (i + r) * s.l_n + h] = (float)(M_LN2 * (top[r / LANES][r % LANES] + std::log2((double)sum)));
                 }
                 turn_back(sums, factor, count, out + b * s.o_b + i * s.o_n + h * D, s.o_n);
             }
@@ -358,21 +361,23 @@ extern "C" void band_backward(const Sizes *z, float scale, const float *grad, co
                 turn(rows, scale * LOG2E, qt);
                 turn(grads, 1, dot);
                 memset(dq, 0, sizeof(float) * D * ROWS);
-                vec sum[VECTORS], delta[VECTORS];
+                vec sum[VECTORS], rest[VECTORS], minus_delta[VECTORS];
                 for (int r = 0; r < ROWS; r++) {
                     vec dots = {};
                     const float *o = out + b * s.o_b + (i + r) * s.o_n + h * D;
                     for (int d = 0; r < count && d < D; d += LANES) dots += load(grads + r * D + d) * load(o + d);
                     float total = 0;
                     for (int e = 0; e < LANES; e++) total += dots[e];
-                    delta[r / LANES][r % LANES] = total;
-                    sum[r / LANES][r % LANES] = r < count ? LOG2E * lse[b * s.l_b + (i + r) * s.l_n + h] : 0;
+                    minus_delta[r / LANES][r % LANES] = -total;
+                    const double base2 = r < count ? M_LOG2E * lse[b * s.l_b + (i + r) * s.l_n + h] : 0;
+                    sum[r / LANES][r % LANES] = (float)base2;
+                    rest[r / LANES][r % LANES] = std::isfinite(base2) ? (float)((float)base2 - base2) : 0;
                 }
                 for (int j = block.low / BLOCK * BLOCK; j < block.high; j += BLOCK) {
                     Run runs[4 * VECTORS + 4];
                     const int n = cut(block, j < block.low ? block.low : j, j + BLOCK < block.high ? j + BLOCK : block.high, runs);
                     for (int r = 0; r < n; r++) {
-                        BY_VECTORS(grad_scores, runs[r], block, runs[r], keys, values, qt, dot, weights, ds, j, sum, delta)
+                        BY_VECTORS(grad_scores, runs[r], block, runs[r], keys, values, qt, dot, weights, ds, j, sum, rest, minus_delta)
                         grad_keys(runs[r], weights, grads, j, dv);
                         grad_keys(runs[r], ds, rows, j, dk);
                         BY_VECTORS(add_values, runs[r], runs[r], keys, ds, j, dq)

@@ -16,6 +16,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from iha.layers.base import SelfAttention
 from iha.layers.call import Shared
+from iha.layers.projection import project
 from iha.models.attention import backend_of, build_layer, shared_by_layers
 from iha.models.cache import CacheOfLayer, check_batch
 from iha.models.configuration import IHAConfig
@@ -36,8 +37,8 @@ class IHAMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gate_proj is None:
-            return self.down_proj(self.act_fn(self.up_proj(x)))
-        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+            return project(self.down_proj, self.act_fn(project(self.up_proj, x)))
+        return project(self.down_proj, self.act_fn(project(self.gate_proj, x)) * project(self.up_proj, x))
 
 
 class IHADecoderLayer(GradientCheckpointingLayer):
@@ -242,13 +243,13 @@ class IHAForCausalLM(IHAPreTrainedModel, IHAGenerationMixin):
             document_ids=document_ids,
             **kwargs,
         )
-        logits = self.lm_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
+        logits = project(self.lm_head, slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
         return CausalLMOutputWithPast(
             loss=loss,
-            logits=logits,
+            logits=logits,  # type: ignore[arg-type]
             past_key_values=outputs.past_key_values,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,

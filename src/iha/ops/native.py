@@ -7,14 +7,46 @@ import os
 import shutil
 import subprocess
 import tempfile
+import warnings
 from pathlib import Path
 
+import torch
 from torch import Tensor
+
+from iha.ops.backends.case import in_forward_mode
+
+ENABLED = os.environ.get("IHA_NATIVE", "1") != "0"  # IHA_NATIVE=0 leaves all work to torch
+_OWN = (Tensor, torch.nn.Parameter)
+_HEADERS = Path(__file__).with_name("vectors.h")
 
 
 def compiler() -> str | None:
     """The C++ compiler that would be used."""
     return shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
+
+
+def is_plain(*tensors: Tensor) -> bool:
+    """Whether memory of these tensors may be read directly: float32 on CPU, and nobody watches torch's operations.
+
+    Autograd, transforms, tracing, compilation and modes (a FLOP counter, fake tensors) must see torch's own.
+    """
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return False
+    if in_forward_mode() or torch._C._functorch.peek_interpreter_stack() is not None or torch._C._get_tracing_state():
+        return False
+    return all(type(t) in _OWN and t.dtype == torch.float32 and t.is_cpu for t in tensors)
+
+
+@functools.cache
+def kernels(source: Path, D: int) -> ctypes.CDLL | None:
+    """The kernels for heads of width D; None where they are switched off or (with one warning) cannot be compiled."""
+    if not ENABLED:
+        return None
+    try:
+        return library(source, ("-fopenmp",), D=D)
+    except ValueError as error:  # slower, not wrong: a forward goes on
+        warnings.warn(f"torch's own kernels take the place of {source.name}: {error}", stacklevel=3)
+        return None
 
 
 @functools.cache
@@ -24,9 +56,10 @@ def library(source: Path, flags: tuple[str, ...] = (), **constants: int) -> ctyp
     if cc is None:
         raise ValueError(f"{source.name} needs a C++ compiler (c++ or g++)")
     defines = [f"-D{name}={value}" for name, value in constants.items()]
-    flags = ("-O3", "-march=native", "-fPIC", *flags, *defines)
+    flags = ("-O3", "-march=native", "-fPIC", f"-I{_HEADERS.parent}", *flags, *defines)
     version = _run([cc, "--version"])
-    key = hashlib.sha256(repr((source.read_text(), flags, version, os.uname())).encode()).hexdigest()[:16]
+    texts = source.read_text(), _HEADERS.read_text()
+    key = hashlib.sha256(repr((texts, flags, version, os.uname())).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "iha"
     made = cache / "-".join([source.stem, *map(str, constants.values()), f"{key}.so"])
     try:

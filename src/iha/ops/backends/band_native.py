@@ -6,16 +6,13 @@ IHA_NATIVE=0 in the environment, `tiles.py` runs torch's kernel instead.
 """
 
 import ctypes
-import functools
-import os
-import warnings
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from iha.ops.backends.kernels import fused_on
-from iha.ops.native import library, pointer
+from iha.ops.native import kernels, pointer
 
 Ranges = tuple[Tensor, Tensor]  # first and last key of every query row, (1 or B, rows) int32: [first, last)
 
@@ -26,18 +23,7 @@ _WIDEST = 256
 def runs_natively(x: Tensor) -> bool:
     """Whether attention of heads like x (..., D) is computed by our own kernel, where masks are ranges."""
     suits = x.dtype == torch.float32 and x.shape[-1] % 16 == 0 and x.shape[-1] <= _WIDEST and fused_on(x)
-    return suits and os.environ.get("IHA_NATIVE", "1") != "0" and _kernels(x.shape[-1]) is not None
-
-
-@functools.cache
-def _kernels(D: int) -> ctypes.CDLL | None:
-    try:
-        return library(_SOURCE, ("-fopenmp",), D=D)
-    except ValueError as error:  # slower, not wrong: a forward goes on
-        warnings.warn(
-            f"attention runs on torch's own kernels, because ours could not be compiled: {error}", stacklevel=2
-        )
-        return None
+    return suits and kernels(_SOURCE, x.shape[-1]) is not None
 
 
 def forward_ranges(
@@ -65,9 +51,9 @@ def backward_ranges(
 
 
 def _native(q: Tensor) -> ctypes.CDLL:
-    kernels = _kernels(q.shape[-1])
-    assert kernels is not None
-    return kernels
+    found = kernels(_SOURCE, q.shape[-1])
+    assert found is not None
+    return found
 
 
 def _dense(*tensors: Tensor) -> tuple[Tensor, ...]:

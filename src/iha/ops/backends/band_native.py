@@ -26,6 +26,11 @@ def runs_natively(x: Tensor) -> bool:
     return suits and kernels(_SOURCE, x.shape[-1]) is not None
 
 
+def kernel_used(head_dim: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> str:
+    """ "native" or "torch": what computes windows and masks of heads of this kind here. Records of a bench state it."""
+    return "native" if runs_natively(torch.empty(0, head_dim, dtype=dtype, device=device)) else "torch"
+
+
 def forward_ranges(
     q: Tensor,  # (B, Q, H, D); of all tensors only the last two dimensions must be dense
     k: Tensor,  # (B, K, G, D)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from iha.layers.projection import project
+from iha.layers.projection import normalise, project
 from iha.ops import native
 
 
@@ -38,3 +38,14 @@ def test_gradients_and_several_tokens_are_torchs() -> None:
     assert linear.weight.grad is not None
     more = torch.randn(1, 3, 16)
     torch.testing.assert_close(project(linear, more), linear(more), atol=0, rtol=0)
+
+
+@pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("width", [5, 64, 250])
+def test_the_norm_of_one_token_is_the_norm(width: int) -> None:
+    norm, x = nn.RMSNorm(width, 1e-5), torch.randn(1, 1, width)
+    with torch.no_grad():
+        norm.weight.normal_()
+        torch.testing.assert_close(normalise(norm, x), norm(x), atol=1e-6, rtol=1e-5)
+        norm.register_forward_hook(lambda *_: torch.zeros(1))
+        assert not normalise(norm, x).any()

@@ -42,6 +42,13 @@ def test_what_it_does_not_take() -> None:
         assert one_token.matrix_vector(x, weight, None) is None
 
 
+def test_the_norm_of_a_row() -> None:
+    x, weight = torch.randn(1, 1, 77), torch.randn(77)
+    want = F.rms_norm(x.double(), (77,), weight.double(), 1e-6)
+    torch.testing.assert_close(one_token.rms_norm(x, weight, 1e-6).double(), want, atol=1e-6, rtol=1e-5)
+    assert one_token.rms_norm(torch.randn(1, 2, 77), weight, 1e-6) is None
+
+
 @pytest.mark.parametrize("layout", ["token after token", "head after head"])
 @pytest.mark.parametrize(
     ("H", "G", "P_q", "P_k", "mixed", "D", "T"),

@@ -33,6 +33,17 @@ extern "C" void matrix_vector(int64_t threads, int64_t rows, int64_t columns, co
     }
 }
 
+/* out = weight * x / sqrt(mean of x^2 + eps), one row of n numbers. */
+extern "C" void rms_norm(int64_t n, float eps, const float *x, const float *weight, float *out) {
+    vec squares = {};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) squares += load(x + i) * load(x + i);
+    float sum = total(squares);
+    for (; i < n; i++) sum += x[i] * x[i];
+    const float factor = 1 / std::sqrt(sum / n + eps);
+    for (i = 0; i < n; i++) out[i] = factor * x[i] * weight[i];
+}
+
 struct Cache { /* keys or values (B, G, T, D), strides in numbers; features are adjacent */
     const float *at;
     int64_t b, g, t;

@@ -30,7 +30,7 @@ def is_plain(*tensors: Tensor) -> bool:
 
     Autograd, transforms, tracing, compilation and modes (a FLOP counter, fake tensors) must see torch's own.
     """
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or torch._C._len_torch_dispatch_stack():
         return False
     if in_forward_mode() or torch._C._functorch.peek_interpreter_stack() is not None or torch._C._get_tracing_state():
         return False

@@ -24,14 +24,17 @@ def _kernels(D: int) -> ctypes.CDLL | None:
     if found is not None:  # so that numbers need not be wrapped at every call
         i, f, p = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
         found.matrix_vector.argtypes = (i, i, i, p, p, p, p)
+        found.rms_norm.argtypes = (i, f, p, p, p)
         found.decode_interleaved.argtypes = (i, i, f, p, p, p, p, p, i, p)
     return found
 
 
 def matrix_vector(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
     """`linear` of one row: x (..., columns) of one row, weight (rows, columns), bias (rows,): (..., rows)."""
+    if not (is_plain(x, weight) if bias is None else is_plain(x, weight, bias)):
+        return None
     found = _kernels(_ANY_WIDTH)
-    if found is None or not (is_plain(x, weight) if bias is None else is_plain(x, weight, bias)):
+    if found is None:
         return None
     rows, columns = weight.shape
     if x.numel() != columns or not weight.is_contiguous() or not x.is_contiguous():
@@ -39,6 +42,18 @@ def matrix_vector(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | No
     out = torch.empty((*x.shape[:-1], rows))
     pointers = weight.data_ptr(), x.data_ptr(), _address(bias), out.data_ptr()
     found.matrix_vector(torch.get_num_threads(), rows, columns, *pointers)
+    return out
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor | None:
+    """RMSNorm of one row: x (..., columns) of one row, weight (columns,). torch makes eight calls of it."""
+    if not is_plain(x, weight) or x.numel() != weight.numel() or not x.is_contiguous():
+        return None
+    found = _kernels(_ANY_WIDTH)
+    if found is None:
+        return None
+    out = torch.empty(x.shape)
+    found.rms_norm(x.numel(), eps, x.data_ptr(), weight.data_ptr(), out.data_ptr())
     return out
 
 
@@ -55,10 +70,10 @@ def decode_interleaved(
 ) -> Tensor | None:  # (B, 1, H', D)
     tensors = (*mixing, *(rotary or ()))
     dense = tensors if bias is None else (bias, *tensors)
-    found = _kernels(q.shape[3]) if q.shape[3] % 16 == 0 else None
-    if found is None or not is_plain(q, k, v, *dense) or k.stride(3) != 1 or v.stride(3) != 1:
+    if not is_plain(q, k, v, *dense) or q.shape[3] % 16 or k.stride(3) != 1 or v.stride(3) != 1:
         return None
-    if not all(t.is_contiguous() for t in (q, *dense)):
+    found = _kernels(q.shape[3])
+    if found is None or not all(t.is_contiguous() for t in (q, *dense)):
         return None
     (H, M, P), (G, L, K) = mixing[0].shape, mixing[1].shape
     out = torch.empty(q.shape[0], 1, M, q.shape[3])

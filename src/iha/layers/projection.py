@@ -8,7 +8,7 @@ from iha.ops.one_token import matrix_vector, rms_norm
 
 def project(linear: nn.Module, x: Tensor) -> Tensor:
     """linear(x). One token (decoding) is bound by memory, which our kernel reads twice as fast as torch's products."""
-    if x.shape[-2] == 1 and x.numel() == x.shape[-1] and _is_untouched(linear, nn.Linear):
+    if _is_one_row(x) and _is_untouched(linear, nn.Linear):
         assert isinstance(linear, nn.Linear)
         out = matrix_vector(x, linear.weight, linear.bias)
         if out is not None:
@@ -18,7 +18,7 @@ def project(linear: nn.Module, x: Tensor) -> Tensor:
 
 def normalise(norm: nn.Module, x: Tensor) -> Tensor:
     """norm(x), for `nn.RMSNorm` over the last dimension."""
-    if x.shape[-2] == 1 and x.numel() == x.shape[-1] and _is_untouched(norm, nn.RMSNorm):
+    if _is_one_row(x) and _is_untouched(norm, nn.RMSNorm):
         assert isinstance(norm, nn.RMSNorm)
         if norm.weight is not None and norm.eps is not None:
             out = rms_norm(x, norm.weight, norm.eps)
@@ -27,11 +27,15 @@ def normalise(norm: nn.Module, x: Tensor) -> Tensor:
     return norm(x)
 
 
+def _is_one_row(x: Tensor) -> bool:
+    # Compiled code must not be specialised to the shape, nor meet the kernels.
+    return not torch.compiler.is_compiling() and x.numel() == x.shape[-1]
+
+
 def _is_untouched(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Whether calling it is the forward of this class and nothing else: no subclass, hook or replaced forward."""
     return (
-        not torch.compiler.is_compiling()
-        and type(module) is kind
+        type(module) is kind
         and not module._forward_pre_hooks
         and not module._forward_hooks
         and "forward" not in module.__dict__

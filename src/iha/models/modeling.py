@@ -202,7 +202,8 @@ class IHAModel(IHAPreTrainedModel):
                 **own,
             )
         return BaseModelOutputWithPast(
-            last_hidden_state=normalise(self.norm, hidden_states), past_key_values=past_key_values
+            last_hidden_state=normalise(self.norm, hidden_states),  # type: ignore[arg-type]
+            past_key_values=past_key_values,
         )
 
     def new_cache(self) -> Cache:

@@ -58,6 +58,7 @@ def test_the_norm_of_a_row() -> None:
         (4, 2, 3, 3, 4, 16, 9),
         (4, 2, 2, 1, 8, 48, 20),
         (4, 4, 1, 3, 2, 16, 17),
+        (8, 8, 2, 2, 8, 64, 300),  # enough for several threads
     ],
 )
 def test_interleaved_heads(H: int, G: int, P_q: int, P_k: int, mixed: int, D: int, T: int, layout: str) -> None:

@@ -55,7 +55,9 @@ struct Mixing { /* sizes and weights of interleaved head attention: H projected 
     const float *cos, *sin;            /* (P, K, D) full tables, or null */
 };
 
-static const int TOKENS = 8; /* at a time in the products below */
+static const int TOKENS = 8;                    /* at a time in the products below */
+static const int64_t PART = 64;                 /* tokens of which one thread computes the scores */
+static const int64_t WORTH_PRODUCTS = 1 << 22;  /* as WORTH_THREADS, in multiplications */
 
 /* out[t] (+)= sum over f of c(t, f) * w[f], for rows w[f] and out[t] of X numbers, V vectors at a time. */
 template <int V, class Number>
@@ -83,12 +85,13 @@ static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /* q (B, H, D), rotated to its token; out (B, M, D), collapsed; bias (1 or B, M * P * K, T) or null.
    Lanes are the rows (m, p, p') of scores, so that softmax needs no sums across lanes but those of p'. */
-extern "C" void decode_interleaved(int64_t B, int64_t T, float scale, const Mixing *mixing, const float *q, const Cache *k,
+extern "C" void decode_interleaved(int64_t threads, int64_t B, int64_t T, float scale, const Mixing *mixing, const float *q, const Cache *k,
                                    const Cache *v, const float *bias, int64_t bias_b, float *out) {
     const Mixing &m = *mixing;
     const int64_t rows = m.M * m.P * m.K, X = up(rows, 2 * LANES), pairs = m.M * m.K, Y = up(pairs, LANES), R = m.M / m.L;
     float *of_query = room.get(m.G * D * X + T * X + T * Y + m.G * D * Y + 2 * X + 2 * D);
     float *scores = of_query + m.G * D * X, *weights = scores + T * X, *sums = weights + T * Y, *top = sums + m.G * D * Y;
+    const bool parallel = threads > 1 && T * m.G * D * X > WORTH_PRODUCTS;
     float *sum = top + X, *pseudo = sum + X, *turned = pseudo + D;
     for (int64_t b = 0; b < B; b++) {
         memset(of_query, 0, sizeof(float) * m.G * D * X);
@@ -113,8 +116,14 @@ extern "C" void decode_interleaved(int64_t B, int64_t T, float scale, const Mixi
                 }
             }
         const float *keys = k->at + b * k->b, *values = v->at + b * v->b;
-        for (int64_t g = 0; g < m.G; g++)
-            products<2>(X, T, D, [=](int64_t t, int64_t d) { return keys[g * k->g + t * k->t + d]; }, of_query + g * D * X, scores, g > 0);
+#pragma omp parallel for schedule(static) num_threads(threads) if (parallel)
+        for (int64_t from = 0; from < T; from += PART)
+            for (int64_t g = 0; g < m.G; g++) {
+                const float *of_head = keys + g * k->g + from * k->t;
+                const int64_t step = k->t, count = T - from < PART ? T - from : PART;
+                products<2>(X, count, D, [=](int64_t t, int64_t d) { return of_head[t * step + d]; }, of_query + g * D * X,
+                            scores + from * X, g > 0);
+            }
         if (bias)
             for (int64_t x = 0; x < rows; x++)
                 for (int64_t t = 0; t < T; t++) scores[t * X + x] += LOG2E * bias[b * bias_b + x * T + t];
@@ -128,6 +137,7 @@ extern "C" void decode_interleaved(int64_t B, int64_t T, float scale, const Mixi
                 if (e < m.K) top[x] = top[x + e] > top[x] ? top[x + e] : top[x];
                 else for (int64_t i = 1; i < m.K; i++) top[x + i] = top[x];
             }
+#pragma omp parallel for schedule(static) num_threads(threads) if (parallel)
         for (int64_t x = 0; x < X; x += LANES) {
             vec all_of = {};
             const vec most = load(top + x);
@@ -139,6 +149,7 @@ extern "C" void decode_interleaved(int64_t B, int64_t T, float scale, const Mixi
             store(sum + x, all_of);
         }
         memset(weights, 0, sizeof(float) * T * Y);
+#pragma omp parallel for schedule(static) num_threads(threads) if (parallel)
         for (int64_t h = 0; h < m.M; h++)
             for (int64_t p = 0; p < m.P; p++) { /* R is linear, so it may act on weights */
                 const int64_t x = (h * m.P + p) * m.K;
@@ -148,8 +159,12 @@ extern "C" void decode_interleaved(int64_t B, int64_t T, float scale, const Mixi
                 for (int64_t t = 0; t < T; t++)
                     for (int64_t e = 0; e < m.K; e++) weights[t * Y + h * m.K + e] += factor * scores[t * X + x + e];
             }
-        for (int64_t g = 0; g < m.G; g++)
-            products<1>(Y, D, T, [=](int64_t d, int64_t t) { return values[g * v->g + t * v->t + d]; }, weights, sums + g * D * Y, false);
+#pragma omp parallel for schedule(static) num_threads(threads) if (parallel)
+        for (int64_t g = 0; g < m.G; g++) {
+            const float *of_head = values + g * v->g;
+            const int64_t step = v->t;
+            products<1>(Y, D, T, [=](int64_t d, int64_t t) { return of_head[t * step + d]; }, weights, sums + g * D * Y, false);
+        }
         for (int64_t h = 0; h < m.M; h++) {
             float *to = out + (b * m.M + h) * D;
             for (int d = 0; d < D; d++) {

@@ -25,7 +25,7 @@ def _kernels(D: int) -> ctypes.CDLL | None:
         i, f, p = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
         found.matrix_vector.argtypes = (i, i, i, p, p, p, p)
         found.rms_norm.argtypes = (i, f, p, p, p)
-        found.decode_interleaved.argtypes = (i, i, f, p, p, p, p, p, i, p)
+        found.decode_interleaved.argtypes = (i, i, i, f, p, p, p, p, p, i, p)
     return found
 
 
@@ -79,7 +79,8 @@ def decode_interleaved(
     out = torch.empty(q.shape[0], 1, M, q.shape[3])
     numbers = [H, M, G, L, P, K, *(t.data_ptr() for t in tensors), *([] if rotary else [0, 0])]
     arguments = q.data_ptr(), _cache(k), _cache(v), _address(bias), _step(bias), out.data_ptr()
-    found.decode_interleaved(q.shape[0], k.shape[2], scale, (ctypes.c_int64 * len(numbers))(*numbers), *arguments)
+    sizes = torch.get_num_threads(), q.shape[0], k.shape[2]
+    found.decode_interleaved(*sizes, scale, (ctypes.c_int64 * len(numbers))(*numbers), *arguments)
     return out
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import iha
 from iha.ops.masking import Masking
@@ -54,3 +56,37 @@ def test_keywords_are_those_of_the_operator():
         *inputs, causal="token", window=5, key_padding_mask=real, document_ids=documents
     )
     torch.testing.assert_close(got, want, atol=1e-12, rtol=0)
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_ranges_are_the_tile_wherever_there_are_ranges(data):
+    N = data.draw(st.integers(1, 9))
+    causal, P_k = data.draw(st.sampled_from([("virtual", None), ("token", None), ("token", 3), (None, 1)]))
+    rule = Visibility(causal, data.draw(st.sampled_from([None, 1, 3])), 2, P_k)
+    real = documents = None
+    if data.draw(st.booleans()):
+        real = torch.tensor([data.draw(st.lists(st.booleans(), min_size=N, max_size=N)) for _ in range(2)])
+    if data.draw(st.booleans()):
+        documents = torch.tensor([data.draw(st.lists(st.integers(0, 2), min_size=N, max_size=N)) for _ in range(2)])
+    masking = Masking(rule, real, documents)
+    keys = data.draw(st.integers(0, N - 1)), N
+    queries = data.draw(st.integers(0, N - 1)), N
+    tile, ranges = masking.tile(queries, keys, CPU), masking.key_ranges(queries, keys, CPU)
+    columns = torch.arange(tile.shape[2])
+    if ranges is None:
+        assert masking.per_sequence
+        return
+    first, last = (t[..., None] for t in ranges)
+    assert torch.equal((first <= columns) & (columns < last), tile)
+
+
+def test_documents_in_one_piece_and_padding_at_the_ends_are_ranges():
+    rule = Visibility("virtual", 3, 2)
+    whole, split = torch.tensor([[5, 5, 2, 2, 9]]), torch.tensor([[5, 2, 5, 2, 9]])
+    left, hole = torch.tensor([[False, False, True, True, True]]), torch.tensor([[True, False, True, True, True]])
+    for masking, expected in (
+        (Masking(rule), True), (Masking(rule, None, whole), True), (Masking(rule, left), True),
+        (Masking(rule, left, whole), True), (Masking(rule, None, split), False), (Masking(rule, hole), False),
+    ):  # fmt: skip
+        assert (masking.key_ranges((0, 5), (0, 5), CPU) is not None) == expected

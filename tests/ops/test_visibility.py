@@ -41,3 +41,10 @@ def test_pseudo_queries_that_are_heads_see_what_heads_see(rule, tokens):
     if rule.queries_are_heads:
         i, n = torch.arange(tokens * P), torch.arange(tokens)
         assert torch.equal(rule(i[:, None], n), rule.of_heads()(n[:, None], n).repeat_interleave(P, dim=0))
+
+
+@given(rules, st.integers(1, 12))
+def test_the_range_of_a_query_is_what_it_sees(rule, tokens):
+    i, j = (torch.arange(tokens * P) for P in rule.per_token)
+    first, last = rule.key_range(i, len(j))
+    assert torch.equal(rule(i[:, None], j), (first[:, None] <= j) & (j < last[:, None]))

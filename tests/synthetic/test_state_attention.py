@@ -2,7 +2,7 @@
 
 import copy
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from iha.layers.multihead import MultiHeadAttention
+from iha.ops.native import compiler
 from iha.synthetic import state_attention
 from iha.synthetic.config import RunConfig
 from iha.synthetic.model import build_attention
 from iha.synthetic.state_attention import Tokens, attend_states, fits
 from iha.synthetic.trainer import Trainer, build_model
 
-needs_compiler = pytest.mark.skipif(state_attention.compiler() is None, reason="no C++ compiler")
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 
 def example(attention: nn.Module) -> tuple[Tensor, list[Tensor], Tensor]:
@@ -55,15 +56,12 @@ def test_states_give_the_layers_output_and_gradients(mechanism: str, P: int, mod
 
 
 @pytest.fixture(params=["native", "8 numbers"])
-def vectors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def vectors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels as they are compiled here, and as on a machine without AVX-512."""
     if request.param != "native":
         if platform.machine() not in ("x86_64", "AMD64"):
             pytest.skip("a choice of x86")
         monkeypatch.setattr(state_attention, "_FLAGS", (*state_attention._FLAGS, "-mno-avx512f"))
-        state_attention._library.cache_clear()
-    yield
-    state_attention._library.cache_clear()
 
 
 @needs_compiler

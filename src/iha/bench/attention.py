@@ -14,6 +14,7 @@ from iha.bench.decoding import decoding_costs
 from iha.bench.measure import Memory, Watch, allocated, take_turns
 from iha.bench.mechanisms import layer_costs
 from iha.layers.schedule import flop_matched_window
+from iha.ops.backends.band_native import kernel_used
 from iha.ops.heap import keep_memory
 from iha.ops.interleaved import interleaved_head_attention
 from iha.ops.visibility import Visibility
@@ -74,7 +75,8 @@ def run(settings: Settings, command: str, progress: Progress = silent) -> Record
             task.advance(1)
     ratios = [*results["comparisons"], *results["mechanisms"], *results["decoding"]]
     quiet = watch.judge(row["spread"] for row in ratios)
-    return record.finished({**results, "memory_kept": kept, "quiet": quiet.as_json()})
+    kernel = kernel_used(settings.head_dim, DTYPES[settings.dtype])
+    return record.finished({**results, "kernel": kernel, "memory_kept": kept, "quiet": quiet.as_json()})
 
 
 def _measurements(settings: Settings) -> Iterator[tuple[str, str, Callable[[], list[Any]]]]:

@@ -22,6 +22,7 @@ from iha.models.cache import cache_bytes
 from iha.models.configuration import IHAConfig
 from iha.models.modeling import IHAForCausalLM
 from iha.models.presets import PRESETS, preset
+from iha.ops.backends.band_native import kernel_used
 from iha.ops.heap import keep_memory
 from iha.records import Progress, Record, silent, write_record
 
@@ -132,6 +133,7 @@ def measure_decoding(
     return {
         "what": "decoding", "preset": name, "variant": variant, "context": num_tokens, "pseudo_heads": num_pseudo_heads,
         "new_tokens": new_tokens, "rounds": rounds, "seed": seed, "iha_compiled_static_cache": compiled,
+        "kernel": kernel_used(models["iha"].config.head_dim),
         "tokens_per_second": {label: 1 / times.best(label) for label in models}, **_compared(times),
         "cache_bytes": held, "cache_ratio": held["iha"] / held["llama"],
         "parameters": {label: model.num_parameters() for label, model in models.items()},
@@ -164,6 +166,7 @@ def measure_training(
     return {
         "what": "training", "preset": name, "variant": variant, "tokens": num_tokens, "pseudo_heads": num_pseudo_heads,
         "batch": batch, "rounds": rounds, "seed": seed, "compiled": compiled,
+        "kernel": kernel_used(models["iha"].config.head_dim),
         "tokens_per_second": {label: batch * num_tokens / times.best(label) for label in models}, **_compared(times),
         "parameters": {label: model.num_parameters() for label, model in models.items()},
     }  # fmt: skip

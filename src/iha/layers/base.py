@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from iha.layers.cache import Cached, KVCache, LayerCache
 from iha.layers.call import Call, Shared
 from iha.layers.costs import StatesItsCosts
+from iha.layers.projection import project
 from iha.ops.checks import CAUSALITIES, check_masking
 from iha.ops.decoding import additive_mask, visible_to_newest
 from iha.ops.inputs import zero_padding
@@ -132,7 +133,7 @@ class SelfAttention(StatesItsCosts, nn.Module):
             out = exclude_own_value(out, own)
         if self.g_proj is not None:
             out = gate_heads(out.flatten(2).unflatten(2, (self.num_heads, -1)), self.g_proj(x))
-        out = self.o_proj(out.flatten(2))
+        out = project(self.o_proj, out.flatten(2))
         return out if shared is None else (out, weights)
 
     def own_value(self, v: Tensor) -> Tensor:
@@ -150,9 +151,9 @@ class SelfAttention(StatesItsCosts, nn.Module):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x (B, N, E) to q (B, N, H, D) and k, v (B, N, G, D), before RoPE."""
-        q = self.q_proj(x).unflatten(-1, (self.num_heads, self.head_dim))
-        k = self.k_proj(x).unflatten(-1, (self.num_kv_heads, self.head_dim))
-        v = self.v_proj(x).unflatten(-1, (self.num_kv_heads, self.head_dim))
+        q = project(self.q_proj, x).unflatten(-1, (self.num_heads, self.head_dim))
+        k = project(self.k_proj, x).unflatten(-1, (self.num_kv_heads, self.head_dim))
+        v = project(self.v_proj, x).unflatten(-1, (self.num_kv_heads, self.head_dim))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         return q, k, v

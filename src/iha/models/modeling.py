@@ -16,6 +16,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from iha.layers.base import SelfAttention
 from iha.layers.call import Shared
+from iha.layers.projection import normalise, project
 from iha.models.attention import backend_of, build_layer, shared_by_layers
 from iha.models.cache import CacheOfLayer, check_batch
 from iha.models.configuration import IHAConfig
@@ -36,8 +37,8 @@ class IHAMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gate_proj is None:
-            return self.down_proj(self.act_fn(self.up_proj(x)))
-        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+            return project(self.down_proj, self.act_fn(project(self.up_proj, x)))
+        return project(self.down_proj, self.act_fn(project(self.gate_proj, x)) * project(self.up_proj, x))
 
 
 class IHADecoderLayer(GradientCheckpointingLayer):
@@ -59,7 +60,7 @@ class IHADecoderLayer(GradientCheckpointingLayer):
         use_cache: bool = False,
     ) -> Tensor:
         hidden_states = self.attend_to_itself(hidden_states, shared, padding, document_ids, past_key_values)
-        return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
+        return hidden_states + self.mlp(normalise(self.post_attention_layernorm, hidden_states))
 
     def attend_to_itself(
         self,
@@ -75,7 +76,9 @@ class IHADecoderLayer(GradientCheckpointingLayer):
         if cache is None:
             real = None if padding is None else padding[:, : hidden_states.shape[1]]
             masks = {"key_padding_mask": real, "document_ids": document_ids}
-        attended, _ = self.self_attn(self.input_layernorm(hidden_states), cache=cache, shared=shared, **masks)
+        attended, _ = self.self_attn(
+            normalise(self.input_layernorm, hidden_states), cache=cache, shared=shared, **masks
+        )
         return hidden_states + attended
 
 
@@ -198,7 +201,10 @@ class IHAModel(IHAPreTrainedModel):
                 use_cache=use_cache,
                 **own,
             )
-        return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
+        return BaseModelOutputWithPast(
+            last_hidden_state=normalise(self.norm, hidden_states),  # type: ignore[arg-type]
+            past_key_values=past_key_values,
+        )
 
     def new_cache(self) -> Cache:
         return DynamicCache(config=self.config)
@@ -242,13 +248,13 @@ class IHAForCausalLM(IHAPreTrainedModel, IHAGenerationMixin):
             document_ids=document_ids,
             **kwargs,
         )
-        logits = self.lm_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
+        logits = project(self.lm_head, slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
         return CausalLMOutputWithPast(
             loss=loss,
-            logits=logits,
+            logits=logits,  # type: ignore[arg-type]
             past_key_values=outputs.past_key_values,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,

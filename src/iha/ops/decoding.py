@@ -9,6 +9,7 @@ query too: rotating pseudo-key p' by +p' gives the same scores as rotating the q
 import torch
 from torch import Tensor
 
+from iha.ops import one_token
 from iha.ops.masking import Masking
 from iha.ops.mixing import is_per_head
 from iha.ops.precision import wide
@@ -29,6 +30,11 @@ def decode_interleaved(
     rotary: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:  # (B, 1, H, D)
     B, G, T, D = k.shape
+    if is_per_head(collapse, *alpha_q.shape[1:]):
+        mixing = alpha_q, alpha_k, alpha_v, collapse
+        out = one_token.decode_interleaved(q, k, v, mixing, bias, rotary, D**-0.5)
+        if out is not None:
+            return out
     (_, H, P_q), (_, mixed, P_k) = alpha_q.shape, alpha_k.shape  # from here on H is the number of mixed heads
     pseudo = alpha_q.flatten(1).mT.expand(B, -1, -1) @ q.squeeze(1).mul(D**-0.5)  # (B, H*P_q, D)
     q = pseudo.view(B, H, P_q, 1, D)

@@ -38,6 +38,18 @@ class Visibility:
             return (token_j <= token_i) if W is None else (token_j <= token_i) & (token_i - token_j < W)
         return (i == i) & (j == j) if W is None else (token_i - token_j < W) & (token_j - token_i < W)
 
+    def key_range(self, i: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
+        """The same rule as a range: virtual query i sees the virtual keys [first, last) of a sequence of num_keys."""
+        (P, P_k), W = self.per_token, self.window
+        if self.causal == "virtual":
+            first, last = i - (num_keys if W is None else W * P) + 1, i + 1
+        else:
+            token = i // P
+            first = (token - (num_keys if W is None else W - 1)) * P_k
+            ahead = 1 if self.causal == "token" else num_keys if W is None else W
+            last = (token + ahead) * P_k
+        return first.clamp(min=0), last.clamp(max=num_keys)
+
     @property
     def queries_are_heads(self) -> bool:
         """Whether the pseudo-queries may be heads of their own: they see the same keys, and these are whole tokens."""

@@ -12,12 +12,6 @@ The loops are C++ (state_kernels.cpp), compiled by the machine's own compiler wh
 """
 
 import ctypes
-import functools
-import hashlib
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,11 +25,11 @@ from iha.layers.interleaved import InterleavedHeadAttention
 from iha.layers.multihead import MultiHeadAttention
 from iha.layers.simplicial import SimplicialAttention
 from iha.ops.mixing import is_per_head
+from iha.ops.native import library, pointer
 
 _SOURCE = Path(__file__).with_name("state_kernels.cpp")
-_SOURCES = (_SOURCE, *sorted(_SOURCE.parent.glob("state_*.hpp")))
 # Sums in the order written: gcc turns chains of fused multiply-adds into trees of products and sums otherwise.
-_FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-associative-math", "-fPIC")
+_FLAGS = ("-ffast-math", "-fno-associative-math")
 _LARGEST_TABLE = 1 << 30  # bytes; the paper's longest task needs 256 MB
 _LAYERS = (MultiHeadAttention, InterleavedHeadAttention, SimplicialAttention)
 
@@ -83,15 +77,10 @@ class _Meetings:
     most: int  # tokens of one state
 
     @classmethod
-    def of(cls, tokens: Tokens, S: int, library: ctypes.CDLL) -> "_Meetings":
+    def of(cls, tokens: Tokens, S: int, kernels: ctypes.CDLL) -> "_Meetings":
         start, who = tokens.state.new_empty(S * S + 1), tokens.state.new_empty(tokens.pairs)
-        most = library.meetings(S, *map(_pointer, (*tokens.arrays(), start, who)))
+        most = kernels.meetings(S, *map(pointer, (*tokens.arrays(), start, who)))
         return cls(start, who, most)
-
-
-def compiler() -> str | None:
-    """The C++ compiler that would be used."""
-    return shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
 
 
 def table_bytes(attention: SelfAttention, num_states: int) -> int:
@@ -151,7 +140,7 @@ class _Pairs(torch.autograd.Function):
         # The kernels compute up to 8 rows at a time: room for whole groups of states.
         tops, totals, out = q.new_empty(H, S + 8, P), q.new_empty(F, H, P), q.new_empty(F, H, P, D)
         arrays = (*tokens.arrays(), meetings.start, q, k, v, tops, totals, out)
-        done = _library(D, P).pairs_forward(H, S, tokens.positions, ctypes.c_float(scale), *map(_pointer, arrays))
+        done = _library(D, P).pairs_forward(H, S, tokens.positions, ctypes.c_float(scale), *map(pointer, arrays))
         _check(done)
         ctx.tokens, ctx.scale, ctx.meetings = tokens, scale, meetings
         ctx.save_for_backward(q, k, v, tops, totals, out)
@@ -165,7 +154,7 @@ class _Pairs(torch.autograd.Function):
         grads = [torch.zeros_like(t) for t in (q, k, v)]
         tokens, meetings = ctx.tokens, ctx.meetings
         read = (tokens.first, tokens.order, meetings.start, meetings.who, q, k, v, tops, totals, out, grad.contiguous())
-        _library(D, P).pairs_backward(H, S, meetings.most, ctypes.c_float(ctx.scale), *map(_pointer, (*read, *grads)))
+        _library(D, P).pairs_backward(H, S, meetings.most, ctypes.c_float(ctx.scale), *map(pointer, (*read, *grads)))
         return None, None, *grads
 
 
@@ -176,7 +165,7 @@ class _Collapse(torch.autograd.Function):
     def forward(ctx, pseudo: Tensor, R: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         F, H, P, D = pseudo.shape
         out = pseudo.new_empty(F, H, D)
-        _library(D, P).collapse_forward(F, H, H * P, *map(_pointer, (R, pseudo, out)))
+        _library(D, P).collapse_forward(F, H, H * P, *map(pointer, (R, pseudo, out)))
         ctx.save_for_backward(pseudo, R)
         return out
 
@@ -187,7 +176,7 @@ class _Collapse(torch.autograd.Function):
         F, H, P, D = pseudo.shape
         grads = torch.empty_like(pseudo), torch.empty_like(R)
         read = (R, pseudo, grad.contiguous())
-        _library(D, P).collapse_backward(F, H, H * P, *map(_pointer, (*read, *grads)))
+        _library(D, P).collapse_backward(F, H, H * P, *map(pointer, (*read, *grads)))
         return grads
 
 
@@ -197,7 +186,7 @@ class GeluDot(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, u: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         x, u, out = x.contiguous(), u.contiguous(), x.new_empty(len(x))
-        _library(16, 1).gelu_dot_forward(*x.shape, *map(_pointer, (x, u, out)))
+        _library(16, 1).gelu_dot_forward(*x.shape, *map(pointer, (x, u, out)))
         ctx.save_for_backward(x, u)
         return out
 
@@ -206,7 +195,7 @@ class GeluDot(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
         x, u = ctx.saved_tensors
         grads = torch.empty_like(x), torch.zeros_like(u)
-        _library(16, 1).gelu_dot_backward(*x.shape, *map(_pointer, (x, u, grad.contiguous(), *grads)))
+        _library(16, 1).gelu_dot_backward(*x.shape, *map(pointer, (x, u, grad.contiguous(), *grads)))
         return grads
 
 
@@ -220,7 +209,7 @@ class _Triples(torch.autograd.Function):
         meetings = _Meetings.of(tokens, S, _library(D, 1))
         tops, totals, out = (states[0].new_empty(shape) for shape in ((H, S), (F, H), (F, H, D)))
         arrays = (*tokens.arrays(), meetings.start, *states, tops, totals, out)
-        done = _library(D, 1).triples_forward(H, S, tokens.positions, F, ctypes.c_float(scale), *map(_pointer, arrays))
+        done = _library(D, 1).triples_forward(H, S, tokens.positions, F, ctypes.c_float(scale), *map(pointer, arrays))
         _check(done)
         ctx.tokens, ctx.scale, ctx.meetings = tokens, scale, meetings
         ctx.save_for_backward(*states, tops, totals, out)
@@ -235,7 +224,7 @@ class _Triples(torch.autograd.Function):
         tokens, meetings = ctx.tokens, ctx.meetings
         read = (*tokens.arrays(), meetings.start, *states, tops, totals, out, grad.contiguous())
         _library(D, 1).triples_backward(
-            H, S, tokens.positions, len(out), meetings.most, ctypes.c_float(ctx.scale), *map(_pointer, (*read, *grads))
+            H, S, tokens.positions, len(out), meetings.most, ctypes.c_float(ctx.scale), *map(pointer, (*read, *grads))
         )
         return None, None, *grads
 
@@ -245,33 +234,9 @@ def _check(done: int) -> None:
         raise ValueError("scores of different states lie too far apart for one shift in float32: use kernels='layers'")
 
 
-def _pointer(t: Tensor | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if t is None else t.data_ptr())
-
-
-@functools.cache
 def _library(D: int, P: int) -> ctypes.CDLL:
-    """The kernels for heads of width D and P pseudo-heads, compiled for this machine; kept for later processes."""
-    cc = compiler()
-    if cc is None:
-        raise ValueError("the state kernels need a C++ compiler (c++ or g++): use kernels='layers'")
-    flags = [*_FLAGS, f"-DD={D}", f"-DP={P}"]
-    version = subprocess.run([cc, "--version"], capture_output=True, text=True, check=True).stdout
-    sources = [path.read_text() for path in _SOURCES]
-    key = hashlib.sha256(repr((sources, flags, version, os.uname())).encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "iha"
-    library = cache / f"state_kernels-{D}-{P}-{key}.so"
-    if not library.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as room:
-            made = Path(room) / "kernels.o", Path(room) / "kernels.so"
-            # Linked without -ffast-math, which would switch off denormal numbers in the whole process.
-            for command in (
-                [*flags, "-c", str(_SOURCE), "-o", str(made[0])],
-                ["-shared", str(made[0]), "-o", str(made[1]), "-lm"],
-            ):
-                found = subprocess.run([cc, *command], capture_output=True, text=True)
-                if found.returncode:
-                    raise ValueError(f"{cc} cannot compile {_SOURCE.name}: {found.stderr.strip()[-400:]}")
-            os.replace(made[1], library)
-    return ctypes.CDLL(str(library))
+    """The kernels for heads of width D and P pseudo-heads."""
+    try:
+        return library(_SOURCE, _FLAGS, D=D, P=P)
+    except ValueError as error:
+        raise ValueError(f"{error}: use kernels='layers'") from error

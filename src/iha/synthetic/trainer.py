@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from iha.ops.native import compiler
 from iha.records import Record
 from iha.synthetic import files
 from iha.synthetic.batches import Batches, Part, Tally, chunks, hits, num_valid, summed_loss
@@ -16,7 +17,6 @@ from iha.synthetic.config import RunConfig
 from iha.synthetic.files import Run
 from iha.synthetic.flops import forward_flops
 from iha.synthetic.model import SyntheticModel
-from iha.synthetic.state_attention import compiler
 from iha.synthetic.tasks import Group, generate
 
 CHECKPOINT_SECONDS = 30.0

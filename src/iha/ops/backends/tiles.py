@@ -7,6 +7,8 @@ run in a single call over *overlapping strided views* of k and v, without copies
 The backward pass iterates over key blocks. The queries that see a key block are contiguous, so one tile gives the
 complete grad k and grad v of the block. Only grad q is summed over tiles; iterating over query blocks would sum two
 tensors, grad k and grad v.
+
+Where every row sees a contiguous range of keys, in float32 on CPU, our own kernel does all of it (band_native.py).
 """
 
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from iha.ops.backends.band_native import Ranges, backward_ranges, forward_ranges, runs_natively
 from iha.ops.backends.kernels import attend_tile, attend_tile_backward
 from iha.ops.masking import Masking
 from iha.ops.precision import wide
@@ -70,6 +73,10 @@ class Tiling:
     def key_rows(self, tokens: Range) -> slice:
         return slice((tokens[0] - self.keys[0]) * self.P_k, (tokens[1] - self.keys[0]) * self.P_k)
 
+    def key_ranges(self, like: Tensor) -> Ranges | None:
+        """What each row sees as a range of keys, where our own kernel computes attention; None where tiles do."""
+        return self.masking.key_ranges(self.queries, self.keys, like.device) if runs_natively(like) else None
+
     def bias(self, queries: Range, keys: Range, like: Tensor) -> Tensor:
         """The tile's mask as the kernels take it, (queries*P_q, keys*P_k) or (B, 1, queries*P_q, keys*P_k)."""
         if self.masking.per_sequence:
@@ -97,6 +104,9 @@ def forward_tiles(
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         into = out, torch.empty(q.shape[:3], dtype=wide(q.dtype), device=q.device)
     out, lse = into
+    if (ranges := tiling.key_ranges(q)) is not None:
+        forward_ranges(q, k, v, ranges, scale, into)
+        return into
     tiles = list(blocks(tiling.queries, tiling.query_block))
     inside = [] if tiling.masking.per_sequence else [tile for tile in tiles if tiling.is_inside(tile)]
     if len(inside) <= q.shape[0]:
@@ -131,6 +141,8 @@ def backward_tiles(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, tiling: Tiling, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v, in at least float32: a bfloat16 sum over tiles would be rounded at every tile."""
+    if (ranges := tiling.key_ranges(q)) is not None:
+        return backward_ranges(grad, q, k, v, out, lse, ranges, scale)
     sums = wide(q.dtype)
     grad_q = torch.zeros(q.shape, dtype=sums, device=q.device)
     grad_k, grad_v = (torch.empty(t.shape, dtype=sums, device=t.device) for t in (k, v))

@@ -25,7 +25,7 @@ def test_bytes_are_utf8_and_agree_with_the_exported_tokenizer(text):
 
 def test_a_trained_tokenizer_has_its_size_and_gives_text_back(tmp_path):
     text = "def f(x):\n    return x + 1  # naïve\n" * 200
-    train_tokenizer([plain(text)], 300, tmp_path / "t.json")
+    (tmp_path / "t.json").write_text(train_tokenizer([plain(text)], 300))
     tokenizer = load_tokenizer(Tokenizer("train", vocab_size=300), tmp_path / "t.json")
     assert tokenizer.size <= 300
     ids = tokenizer.encode(plain(text)).tokens[:-1].tolist()
@@ -33,7 +33,7 @@ def test_a_trained_tokenizer_has_its_size_and_gives_text_back(tmp_path):
     assert tokenizer.tokenizer.decode(ids) == text
     assert all(tokenizer.tokenizer.token_to_id(token) is not None for token in SPECIAL)
     again = tmp_path / "again.json"
-    train_tokenizer([plain(text)], 300, again)
+    again.write_text(train_tokenizer([plain(text)], 300))
     assert again.read_bytes() == (tmp_path / "t.json").read_bytes()
 
 
@@ -48,7 +48,7 @@ def test_a_tokenizer_file_must_exist_and_have_its_end(tmp_path):
 
 def test_documents_encoded_together_are_those_encoded_one_by_one(tmp_path):
     """Markup among ordinary text, empty documents, more documents than are encoded at a time."""
-    train_tokenizer([plain("some words, some more words\n" * 50)], 300, tmp_path / "t.json")
+    (tmp_path / "t.json").write_text(train_tokenizer([plain("some words, some more words\n" * 50)], 300))
     trained = load_tokenizer(Tokenizer("train", vocab_size=300), tmp_path / "t.json")
     documents = [
         [Segment(f"words {number} {END}"), Segment(END, markup=True), Segment("more", loss=number % 2 == 0)]
@@ -70,7 +70,7 @@ def test_documents_encoded_together_are_those_encoded_one_by_one(tmp_path):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     path = tmp_path_factory.mktemp("tokenizer") / "t.json"
-    train_tokenizer([plain(inspect.getsource(string))], 400, path)
+    path.write_text(train_tokenizer([plain(inspect.getsource(string))], 400))
     return load_tokenizer(Tokenizer("train", vocab_size=400), path)
 
 

@@ -21,25 +21,30 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run directory; out/train/NAME when not given.")] = None,
 ) -> None:
     """Train a model, or resume the run in the run directory. Under torchrun, on all its processes."""
+    from contextlib import ExitStack
+
     from iha.cli.invocation import command_line
     from iha.cli.low_precision import guard_low_precision
     from iha.cli.progress import bars
     from iha.cli.startup import without_collection
     from iha.records import silent
+    from iha.train.ahead import tokenizer_ahead
+    from iha.train.prepare import data_directory, lacks_tokenizer
     from iha.train.recipe import read_recipe
 
     changes = [*(overrides or []), *([f"model.init_from={init_from}"] if init_from else [])]
     settings = read_recipe(recipe, changes)
     guard_low_precision(settings.parallel.precision)
     directory = out or Path("out/train") / settings.name
-    with without_collection():
-        from iha.train import loop
-
     first = os.environ.get("RANK", "0") == "0"
-    with bars() as progress:
-        outcome = loop.train(
-            settings, directory, command=command_line(), workers=workers, progress=progress if first else silent
-        )
+    with ExitStack() as stack:
+        ahead = {}
+        if first and lacks_tokenizer(settings.data, data_directory(settings, directory)):
+            ahead["trained"] = stack.enter_context(tokenizer_ahead(settings.data, settings.seed))
+        with without_collection():
+            from iha.train import loop
+        progress = stack.enter_context(bars()) if first else silent
+        outcome = loop.train(settings, directory, command=command_line(), workers=workers, progress=progress, **ahead)
     if first:
         _show(outcome, directory, settings.name)
     if not outcome.finished:

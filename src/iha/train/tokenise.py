@@ -146,11 +146,9 @@ def load_tokenizer(settings: Settings, saved: Path | None = None) -> TextTokeniz
     raise ValueError(f"data.tokenizer.kind {settings.kind!r} is not known")
 
 
-def train_tokenizer(documents: Iterable[Segments], vocab_size: int, path: Path) -> None:
-    """Byte-level BPE, trained on a sample, written as a tokenizer.json."""
+def train_tokenizer(documents: Iterable[Segments], vocab_size: int) -> str:
+    """Byte-level BPE, trained on a sample, as a tokenizer.json."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    from iha.records import write_text
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -160,7 +158,7 @@ def train_tokenizer(documents: Iterable[Segments], vocab_size: int, path: Path) 
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )  # fmt: skip
     tokenizer.train_from_iterator(_texts(documents), trainer)
-    write_text(path, tokenizer.to_str())
+    return tokenizer.to_str()  # type: ignore[no-any-return]
 
 
 def _texts(documents: Iterable[Segments]) -> Iterator[str]:

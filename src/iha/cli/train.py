@@ -1,6 +1,8 @@
 """`iha train`: a recipe in, a run directory out."""
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -21,8 +23,6 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run directory; out/train/NAME when not given.")] = None,
 ) -> None:
     """Train a model, or resume the run in the run directory. Under torchrun, on all its processes."""
-    from contextlib import ExitStack
-
     from iha.cli.invocation import command_line
     from iha.cli.low_precision import guard_low_precision
     from iha.cli.progress import bars
@@ -37,14 +37,16 @@ def train(
     guard_low_precision(settings.parallel.precision)
     directory = out or Path("out/train") / settings.name
     first = os.environ.get("RANK", "0") == "0"
-    with ExitStack() as stack:
-        ahead = {}
-        if first and lacks_tokenizer(settings.data, data_directory(settings, directory)):
-            ahead["trained"] = stack.enter_context(tokenizer_ahead(settings.data, settings.seed))
+    ahead: AbstractContextManager[Callable[[], str | None]] = nullcontext(lambda: None)
+    if first and lacks_tokenizer(settings.data, data_directory(settings, directory)):
+        ahead = tokenizer_ahead(settings.data, settings.seed)
+    with ahead as trained, bars() as progress:
         with without_collection():
             from iha.train import loop
-        progress = stack.enter_context(bars()) if first else silent
-        outcome = loop.train(settings, directory, command=command_line(), workers=workers, progress=progress, **ahead)
+        shown = progress if first else silent
+        outcome = loop.train(
+            settings, directory, command=command_line(), workers=workers, trained=trained, progress=shown
+        )
     if first:
         _show(outcome, directory, settings.name)
     if not outcome.finished:

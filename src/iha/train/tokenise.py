@@ -158,7 +158,7 @@ def train_tokenizer(documents: Iterable[Segments], vocab_size: int) -> str:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )  # fmt: skip
     tokenizer.train_from_iterator(_texts(documents), trainer)
-    return tokenizer.to_str()  # type: ignore[no-any-return]
+    return tokenizer.to_str()
 
 
 def _texts(documents: Iterable[Segments]) -> Iterator[str]:

@@ -7,7 +7,8 @@ it). The tests of a setting, those called slow there included, are run in four p
 plain, exported, compiled (torch.compile) and distributed (FSDP and tensor parallelism on two processes). The JUnit
 report of a part stays in DIR, and a part whose report is there is not run again, so that an interrupted count can go
 on. With --again the tests that failed are run once more: what they give then replaces what they gave, and the record
-names them (`again`).
+names them (`again`). Parts that the record in --out has when DIR is still empty are kept as they were counted
+(`earlier` says at which commit), so that missing parts can be added on another machine.
 
 `refused` are tests of what the model refuses on purpose (test_refused_..., which pass if they meet that refusal); they
 are not among `passed`. `reasons` gives the first line of every failure's error, `skips` how many were skipped for which
@@ -17,6 +18,7 @@ reason, `seconds` how long the tests ran (the record's own seconds are of this c
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -24,9 +26,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from iha.records import Record, output_directory, write_record
+from iha.records import Record, output_directory, read_record, write_record
 
-KIND = "hugging-face-tests"
+KIND, EARLIER = "hugging-face-tests", "earlier.json"
 FILE = Path(__file__).parent.parent / "tests" / "models" / "test_hugging_face.py"
 SETTINGS = ("Llama", "Hybrid", "Everywhere", "Global", "GlobalLocal", "TalkingHeads", "Differential")
 PARTS = {  # as pytest's -k, which looks at names and marks
@@ -68,6 +70,28 @@ def counted(setting: str, reports: Path) -> dict[str, Any]:
             "again": sorted(later[0]),
         }
     return _summary(states, reasons) | {"parts": parts, "seconds": round(seconds)}
+
+
+def joined(before: dict[str, Any], commit: str | None, now: dict[str, Any]) -> dict[str, Any]:
+    """What a record made at `commit` says of a setting, and what was counted now of other parts of it.
+
+    No test is in two parts, so their numbers add up. A part that both have can only be replaced with all others.
+    """
+    if set(before["parts"]) <= set(now["parts"]):
+        return now
+    if both := sorted({*before["parts"]} & {*now["parts"]}):
+        raise ValueError(f"{', '.join(both)}: already counted with {', '.join(before['parts'])}; run all of these")
+    parts = [part for part in PARTS if part in {*before["parts"], *now["parts"]}]
+    earlier = {**dict.fromkeys(before["parts"], commit), **before.get("earlier", {})}
+    return {
+        **{key: before[key] + now[key] for key in ("passed", "failed", "skipped", "seconds")},
+        **{key: sorted(before[key] + now[key]) for key in ("failures", "refused")},
+        "reasons": before["reasons"] | now["reasons"],
+        "skips": dict((Counter(before["skips"]) + Counter(now["skips"])).most_common()),
+        "parts": parts,
+        "again": sorted({*before.get("again", ()), *now.get("again", ())}),
+        "earlier": {part: earlier[part] for part in parts if part in earlier},
+    }
 
 
 def _states(report: Path) -> tuple[dict[str, str], dict[str, str]]:
@@ -130,10 +154,18 @@ def main() -> None:
     command = f"python benchmarks/hugging_face.py TESTS --reports DIR --seconds {options.seconds:g}"
     record = Record.new(KIND, command=command, config={"seconds": options.seconds})
 
+    if options.out.is_file() and not any(reports.iterdir()):  # what this count begins with, however often it goes on
+        shutil.copyfile(options.out, reports / EARLIER)
+    kept = read_record(reports / EARLIER, KIND) if (reports / EARLIER).is_file() else None
+
     def count() -> dict[str, Any]:
+        """What the reports say; the record has what was counted earlier, too."""
         results = {setting: counted(setting, reports) for setting in SETTINGS}
         results = {setting: found for setting, found in results.items() if found["parts"]}
-        write_record(options.out, record.finished(results))
+        whole = dict(results)
+        for setting, before in (kept.results if kept is not None else {}).items():
+            whole[setting] = joined(before, kept.commit, results[setting]) if setting in results else before
+        write_record(options.out, record.finished({name: whole[name] for name in SETTINGS if name in whole}))
         return results
 
     for part in parts:  # the cheapest of all settings first

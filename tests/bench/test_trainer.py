@@ -1,9 +1,12 @@
 """`iha bench trainer`: it measures what it says. Speed itself is not a test."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
-from iha.bench.trainer import Settings, _Turns, measure_loader, measure_speed, own_bytes
+from iha.bench.trainer import Settings, _Turns, measure_loader, measure_speed, own_bytes, processor_seconds
 from iha.train.loop import Evaluation, train
 from iha.train.recipe import read_recipe
 
@@ -51,6 +54,15 @@ def test_the_loaders_memory_does_not_grow_with_the_corpus():
     held = bytearray(32 << 20)
     held[::4096] = b"x" * len(held[::4096])  # the meter itself sees memory that is taken
     assert own_bytes() > 32 << 20
+
+
+def test_processor_seconds_are_those_of_a_process_and_its_ended_children():
+    busy = "import time\nwhile time.process_time() < 0.5: pass"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}]); print(); input()"
+    with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        assert 0.45 < processor_seconds(process.pid) < 2
+        process.stdin.close()
 
 
 def test_too_few_steps_are_refused():

@@ -3,7 +3,7 @@
 They are not in the installed package. Point IHA_TRANSFORMERS_TESTS to a directory that holds its `tests` package: the
 repository at the installed version; or tests/ and utils/ of another version of the repository with the tests of the
 installed version's source distribution (`pip download --no-deps --no-binary :all: transformers==...`) copied over them,
-and the installed package as src/transformers. `benchmarks/hugging_face.py` counts.
+and the installed package as src/transformers. They import httpx. `benchmarks/hugging_face.py` counts.
 """
 
 import os

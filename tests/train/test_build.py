@@ -145,8 +145,8 @@ def test_a_run_starts_from_a_converted_llama(tmp_path):
 
     from iha.convert import convert
     from iha.train.batches import Corpus
-    from iha.train.loop import data_directory
     from iha.train.metrics import FILE, read_metrics
+    from iha.train.prepare import data_directory
     from iha.train.tokenise import load_tokenizer
 
     torch.manual_seed(0)

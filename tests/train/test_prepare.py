@@ -127,7 +127,7 @@ def test_a_tokenizer_is_trained_on_every_source(tmp_path):
 
 def test_a_tokenizer_is_trained_by_weight_and_not_by_document(monkeypatch, tmp_path):
     """One source has long documents, the other short ones. The sample has the characters of both in equal shares."""
-    from iha.train.prepare import _sample
+    from iha.train.prepare import sample
 
     for name, size in (("long", 10_000), ("short", 10)):
         lines = (json.dumps({"text": name[0] * size}) for _ in range(20_000 // size))
@@ -137,7 +137,7 @@ def test_a_tokenizer_is_trained_by_weight_and_not_by_document(monkeypatch, tmp_p
         for name, weight in (("long", 1.0), ("short", 0.5))
     ]
     counted = {"l": 0, "s": 0}
-    for document in _sample(sources, seed=0):
+    for document in sample(sources, seed=0):
         text = "".join(segment.text for segment in document)
         counted[text[0]] += len(text)
         if counted["l"] == 20_000:

@@ -1,6 +1,8 @@
 """`iha train`: a recipe in, a run directory out."""
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -26,19 +28,24 @@ def train(
     from iha.cli.progress import bars
     from iha.cli.startup import without_collection
     from iha.records import silent
+    from iha.train.ahead import tokenizer_ahead
+    from iha.train.prepare import data_directory, lacks_tokenizer
     from iha.train.recipe import read_recipe
 
     changes = [*(overrides or []), *([f"model.init_from={init_from}"] if init_from else [])]
     settings = read_recipe(recipe, changes)
     guard_low_precision(settings.parallel.precision)
     directory = out or Path("out/train") / settings.name
-    with without_collection():
-        from iha.train import loop
-
     first = os.environ.get("RANK", "0") == "0"
-    with bars() as progress:
+    ahead: AbstractContextManager[Callable[[], str | None]] = nullcontext(lambda: None)
+    if first and lacks_tokenizer(settings.data, data_directory(settings, directory)):
+        ahead = tokenizer_ahead(settings.data, settings.seed)
+    with ahead as trained, bars() as progress:
+        with without_collection():
+            from iha.train import loop
+        shown = progress if first else silent
         outcome = loop.train(
-            settings, directory, command=command_line(), workers=workers, progress=progress if first else silent
+            settings, directory, command=command_line(), workers=workers, trained=trained, progress=shown
         )
     if first:
         _show(outcome, directory, settings.name)

@@ -15,10 +15,9 @@ from iha.ops.heap import keep_memory
 from iha.records import Progress, Record, silent
 from iha.train.batches import Corpus
 from iha.train.build import build_model, model_config
-from iha.train.loop import data_directory
 from iha.train.objective import Objective
 from iha.train.optimise import build_optimiser
-from iha.train.prepare import TOKENIZER, has_shards
+from iha.train.prepare import TOKENIZER, data_directory, has_shards
 from iha.train.recipe import Recipe
 from iha.train.step import gradient, update
 from iha.train.tokenise import load_tokenizer

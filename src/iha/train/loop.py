@@ -25,7 +25,7 @@ from iha.train.network import Network
 from iha.train.optimise import set_rate
 from iha.train.order import derived_key
 from iha.train.parallel import Processes, check_layout, evaluating, processes
-from iha.train.prepare import TOKENIZER, check_sources, has_shards, prepare
+from iha.train.prepare import DATA, TOKENIZER, check_sources, data_directory, has_shards, prepare
 from iha.train.recipe import Recipe, check_continues
 from iha.train.step import gradient, update
 from iha.train.tokenise import TextTokenizer, load_tokenizer
@@ -33,7 +33,6 @@ from iha.train.validate import validation_losses
 
 log = logging.getLogger(__name__)
 RECORD, KIND = "run.json", "train-run"
-DATA = "data"  # of the run directory: shards, unless the recipe has a directory for them
 
 
 @dataclass(frozen=True)
@@ -52,10 +51,6 @@ class Outcome:
     results: dict[str, Any]
 
 
-def data_directory(recipe: Recipe, directory: Path) -> Path:
-    return Path(recipe.data.directory) if recipe.data.directory else directory / DATA
-
-
 def train(
     recipe: Recipe,
     directory: Path,
@@ -63,16 +58,21 @@ def train(
     command: str = "iha train",
     evaluations: Sequence[Evaluation] = (),
     workers: int = 1,
+    trained: Callable[[], str | None] = lambda: None,
     progress: Progress = silent,
 ) -> Outcome:
-    """Train, or resume the run in `directory`. ValueError for anything that the user can fix."""
+    """Train, or resume the run in `directory`. ValueError for anything that the user can fix.
+
+    `workers` and `trained` (the tokenizer, `iha.train.ahead`) are for data that is not prepared yet.
+    """
     with processes() as group, ExitStack() as stack:
         check_layout(recipe, group.world)
         group.by_first(lambda: _check(recipe, workers, group.world))
         record = Record.new(KIND, command=command, config=recipe.as_dict(), seed=recipe.seed)
         group.by_first(lambda: stack.enter_context(_run_directory(record, recipe, directory)))
         shards = data_directory(recipe, directory)
-        group.by_first(lambda: _prepared(recipe, shards, workers, progress))
+        options: dict[str, Any] = {"seed": recipe.seed, "workers": workers, "trained": trained, "progress": progress}
+        group.by_first(lambda: prepare(recipe.data, shards, **options))
         return _Run(recipe, directory, shards, group, evaluations).train(record, progress)
 
 
@@ -82,10 +82,6 @@ def _check(recipe: Recipe, workers: int, world: int) -> None:
         raise ValueError(f"workers must be at least 1, got {workers}")
     check_growth(recipe, check_model(recipe), world)
     check_sources(recipe.data)
-
-
-def _prepared(recipe: Recipe, shards: Path, workers: int, progress: Progress) -> None:
-    prepare(recipe.data, shards, seed=recipe.seed, workers=workers, progress=progress)
 
 
 class _Run:

@@ -4,34 +4,55 @@ import hashlib
 import json
 import math
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from iha.records import Progress, output_directory, read_json, silent, work_in, write_json
+from iha.records import Progress, output_directory, read_json, silent, work_in, write_json, write_text
 from iha.train.chat import FORMATS
 from iha.train.order import derived_key
-from iha.train.recipe import Data, Source
+from iha.train.recipe import Data, Recipe, Source
 from iha.train.segments import Segments
 from iha.train.shards import is_complete, write_shard
 from iha.train.sources import Part, parts, read
 from iha.train.tokenise import Encoded, TextTokenizer, load_tokenizer, train_tokenizer
 
 TOKENIZER = "tokenizer.json"
+DATA = "data"  # of the run directory: shards, unless the recipe has a directory for them
 # Parts that one process reads as bytes in the time that it takes to start another.
 _QUICK_PARTS, _QUICK_KINDS = 8, ("stdlib", "text", "jsonl")
 
 
-def prepare(data: Data, directory: Path, *, seed: int, workers: int = 1, progress: Progress = silent) -> TextTokenizer:
-    """Every source of the recipe as shards in `directory`, and its tokenizer. Does only what is not there yet."""
+def data_directory(recipe: Recipe, directory: Path) -> Path:
+    return Path(recipe.data.directory) if recipe.data.directory else directory / DATA
+
+
+def lacks_tokenizer(data: Data, directory: Path) -> bool:
+    """Whether a tokenizer must be trained before anything else."""
+    return data.tokenizer.kind == "train" and not (directory / TOKENIZER).is_file()
+
+
+def prepare(
+    data: Data,
+    directory: Path,
+    *,
+    seed: int,
+    workers: int = 1,
+    trained: Callable[[], str | None] = lambda: None,
+    progress: Progress = silent,
+) -> TextTokenizer:
+    """Every source of the recipe as shards in `directory`, and its tokenizer. Does only what is not there yet.
+
+    `trained` may have the tokenizer already (`iha.train.ahead`).
+    """
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
     pieces_of = check_sources(data)
     with work_in(directory, is_worth_keeping=lambda: has_shards(directory)):
-        tokenizer = _tokenizer(data, directory, seed)
+        tokenizer = _tokenizer(data, directory, seed, trained)
         todo: list[tuple[Source, Path, int, Part]] = []
         for source in data.sources:
             if source.chat is not None:
@@ -102,14 +123,14 @@ def token_dtype(tokenizer: TextTokenizer) -> str:
     return "uint16" if tokenizer.size <= np.iinfo(np.uint16).max + 1 else "uint32"
 
 
-def _tokenizer(data: Data, directory: Path, seed: int) -> TextTokenizer:
+def _tokenizer(data: Data, directory: Path, seed: int, trained: Callable[[], str | None]) -> TextTokenizer:
     path = directory / TOKENIZER
-    if data.tokenizer.kind == "train" and not path.is_file():
-        train_tokenizer(_sample(data.sources, seed), data.tokenizer.vocab_size, path)
+    if lacks_tokenizer(data, directory):
+        write_text(path, trained() or train_tokenizer(sample(data.sources, seed), data.tokenizer.vocab_size))
     return load_tokenizer(data.tokenizer, path)
 
 
-def _sample(sources: list[Source], seed: int) -> Iterator[Segments]:
+def sample(sources: list[Source], seed: int) -> Iterator[Segments]:
     """Documents of all sources, by weight: the characters of each in the shares of the mixture.
 
     In turn, document by document, a source of long documents would leave the others no words of their own.

@@ -4,6 +4,7 @@ import ctypes
 import functools
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -59,7 +60,7 @@ def library(source: Path, flags: tuple[str, ...] = (), **constants: int) -> ctyp
     flags = ("-O3", "-march=native", "-fPIC", f"-I{_HEADERS.parent}", *flags, *defines)
     version = _run([cc, "--version"])
     texts = source.read_text(), _HEADERS.read_text()
-    key = hashlib.sha256(repr((texts, flags, version, os.uname())).encode()).hexdigest()[:16]
+    key = hashlib.sha256(repr((texts, flags, version, platform.machine(), platform.node())).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "iha"
     made = cache / "-".join([source.stem, *map(str, constants.values()), f"{key}.so"])
     try:

@@ -57,9 +57,10 @@ def library(source: Path, flags: tuple[str, ...] = (), **constants: int) -> ctyp
         raise ValueError(f"{source.name} needs a C++ compiler (c++ or g++)")
     defines = [f"-D{name}={value}" for name, value in constants.items()]
     flags = ("-O3", "-march=native", "-fPIC", f"-I{_HEADERS.parent}", *flags, *defines)
-    version = _run([cc, "--version"])
+    # All that the compiler knows of itself and of this processor: a home may be shared by machines that differ.
+    machine = _run([cc, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
     texts = [path.read_text() for path in (source, _HEADERS, *sorted(source.parent.glob("*.hpp")))]
-    key = hashlib.sha256(repr((texts, flags, version, os.uname())).encode()).hexdigest()[:16]
+    key = hashlib.sha256(repr((texts, flags, machine)).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "iha"
     made = cache / "-".join([source.stem, *map(str, constants.values()), f"{key}.so"])
     try:

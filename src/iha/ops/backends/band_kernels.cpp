@@ -111,12 +111,12 @@ template <int V> static void scores(const Block &q, const Run &run, const float 
     for (int v = 0; v < V; v++) top[run.v + v] = most[v];
 }
 
-template <int V> static void exponentials(const Run &run, float *s, int base, const vec *top, vec *total) {
+template <int V> static void exponentials(const Run &run, float factor, float *s, int base, const vec *top, vec *total) {
     vec sums[V] = {};
     for (int j = run.a; j < run.b; j++)
         UNROLL for (int v = 0; v < V; v++) {
             float *p = s + (j - base) * ROWS + (run.v + v) * LANES;
-            vec x = exp2v(load(p) - top[run.v + v]);
+            vec x = exp2v((load(p) - top[run.v + v]) * factor);
             store(p, x);
             sums[v] += x;
         }
@@ -148,16 +148,17 @@ template <int V> static void add_values(const Run &run, const float *x, const fl
 /* weights = 2^(scores - lse) and grad scores = weights * (dO . v - delta), both [key][query]. `rest` is what lse lacks to
    be exact, negated. */
 template <int V>
-static void grad_scores(const Block &q, const Run &run, const float *k, const float *x, const float *qt, const float *dot, float *s,
+static void grad_scores(const Block &q, const Run &run, float factor, const float *k, const float *x, const float *qt, const float *dot, float *s,
                         float *ds, int base, const vec *lse, const vec *rest, const vec *minus_delta) {
+    const vec zero[V] = {};
     for (int j = run.a; j < run.b; j += KEYS) {
         vec sums[KEYS][V];
         float *p = s + (j - base) * ROWS + run.v * LANES, *dp = ds + (j - base) * ROWS + run.v * LANES;
-        dots<V>(sums, rest + run.v, k + (size_t)j * D, qt + run.v * LANES);
+        dots<V>(sums, zero, k + (size_t)j * D, qt + run.v * LANES);
         UNROLL for (int r = 0; r < KEYS; r++) UNROLL for (int v = 0; v < V; v++) store(p + r * ROWS + v * LANES, sums[r][v]);
         dots<V>(sums, minus_delta + run.v, x + (size_t)j * D, dot + run.v * LANES);
         UNROLL for (int r = 0; r < KEYS; r++) UNROLL for (int v = 0; v < V; v++) {
-            vec w = exp2v(load(p + r * ROWS + v * LANES) - lse[run.v + v]);
+            vec w = exp2v((load(p + r * ROWS + v * LANES) * factor - lse[run.v + v]) + rest[run.v + v]);
             if (run.masked) w = (q.first[run.v + v] <= j + r) & (q.last[run.v + v] > j + r) ? w : vec{};
             store(p + r * ROWS + v * LANES, w);
             store(dp + r * ROWS + v * LANES, w * sums[r][v]);
@@ -222,6 +223,8 @@ static int up(int64_t n) { return (int)((n + BLOCK - 1) / BLOCK * BLOCK); }
 extern "C" void band_forward(const Sizes *z, float scale, const float *q, const float *k, const float *v, const int32_t *first,
                              const int32_t *last, float *out, float *lse) {
     const Sizes &s = *z;
+    /* Scores stay unscaled until their difference to the largest is taken: one rounding instead of one per feature. */
+    const float sign = scale < 0 ? -1 : scale > 0 ? 1 : 0, base2 = scale == 0 ? 1 : std::fabs(scale) * LOG2E;
     const int64_t blocks = (s.Q + ROWS - 1) / ROWS, units = s.B * s.G;
     /* Parts of a sequence, so that there is work for all threads; each copies the keys that it needs. */
     const int64_t parts = units >= 2 * s.threads ? 1 : blocks < 2 * s.threads ? 1 : 2 * s.threads, size = (blocks + parts - 1) / parts;
@@ -248,7 +251,7 @@ extern "C" void band_forward(const Sizes *z, float scale, const float *q, const 
                 for (int r = 0; r < count; r++) f[r] = (int32_t)(firsts[i + r] - low), l[r] = (int32_t)(lasts[i + r] - low);
                 block.see(f, l, count);
                 gather(q + b * s.q_b + i * s.q_n + h * D, s.q_n, count, ROWS, rows);
-                turn(rows, scale * LOG2E, qt);
+                turn(rows, sign, qt);
                 memset(sums, 0, sizeof(float) * D * ROWS);
                 vec top[VECTORS], total[VECTORS];
                 for (int x = 0; x < VECTORS; x++) top[x] = all(LOWEST), total[x] = vec{};
@@ -263,19 +266,19 @@ extern "C" void band_forward(const Sizes *z, float scale, const float *q, const 
                         for (int e = 0; e < LANES; e++) moved |= before[x][e] != top[x][e];
                     if (moved)
                         for (int x = 0; x < VECTORS; x++) {
-                            const vec less = exp2v(before[x] - top[x]);
+                            const vec less = exp2v((before[x] - top[x]) * base2);
                             total[x] *= less;
                             for (int d = 0; d < D; d++) store(sums + d * ROWS + x * LANES, load(sums + d * ROWS + x * LANES) * less);
                         }
                     for (int r = 0; r < n; r++) {
-                        BY_VECTORS(exponentials, runs[r], runs[r], weights, j, top, total)
+                        BY_VECTORS(exponentials, runs[r], runs[r], base2, weights, j, top, total)
                         BY_VECTORS(add_values, runs[r], runs[r], values, weights, j, sums)
                     }
                 }
                 for (int r = 0; r < count; r++) {
                     const float sum = total[r / LANES][r % LANES];
                     factor[r] = f[r] < l[r] ? 1 / sum : 0;
-                    lse[b * s.l_b + (i + r) * s.l_n + h] = (float)(M_LN2 * (top[r / LANES][r % LANES] + std::log2((double)sum)));
+                    lse[b * s.l_b + (i + r) * s.l_n + h] = (float)(M_LN2 * ((double)base2 * top[r / LANES][r % LANES] + std::log2((double)sum)));
                 }
                 turn_back(sums, factor, count, out + b * s.o_b + i * s.o_n + h * D, s.o_n);
             }
@@ -287,6 +290,8 @@ extern "C" void band_backward(const Sizes *z, float scale, const float *grad, co
                               const float *out, const float *lse, const int32_t *first, const int32_t *last, float *grad_q,
                               float *grad_k, float *grad_v) {
     const Sizes &s = *z;
+    /* Scores stay unscaled until their difference to the largest is taken: one rounding instead of one per feature. */
+    const float sign = scale < 0 ? -1 : scale > 0 ? 1 : 0, base2 = scale == 0 ? 1 : std::fabs(scale) * LOG2E;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(s.threads) if (s.threads > 1)
     for (int64_t unit = 0; unit < s.B * s.G; unit++) {
         const int64_t b = unit / s.G, g = unit % s.G;
@@ -307,7 +312,7 @@ extern "C" void band_backward(const Sizes *z, float scale, const float *grad, co
                 block.see(firsts + i, lasts + i, count);
                 gather(q + b * s.q_b + i * s.q_n + h * D, s.q_n, count, ROWS, rows);
                 gather(grad + b * s.g_b + i * s.g_n + h * D, s.g_n, count, ROWS, grads);
-                turn(rows, scale * LOG2E, qt);
+                turn(rows, sign, qt);
                 turn(grads, 1, dot);
                 memset(dq, 0, sizeof(float) * D * ROWS);
                 vec sum[VECTORS], rest[VECTORS], minus_delta[VECTORS];
@@ -318,15 +323,15 @@ extern "C" void band_backward(const Sizes *z, float scale, const float *grad, co
                     float total = 0;
                     for (int e = 0; e < LANES; e++) total += dots[e];
                     minus_delta[r / LANES][r % LANES] = -total;
-                    const double base2 = r < count ? M_LOG2E * lse[b * s.l_b + (i + r) * s.l_n + h] : 0;
-                    sum[r / LANES][r % LANES] = (float)base2;
-                    rest[r / LANES][r % LANES] = std::isfinite(base2) ? (float)((float)base2 - base2) : 0;
+                    const double whole = r < count ? M_LOG2E * lse[b * s.l_b + (i + r) * s.l_n + h] : 0;
+                    sum[r / LANES][r % LANES] = (float)whole;
+                    rest[r / LANES][r % LANES] = std::isfinite(whole) ? (float)((float)whole - whole) : 0;
                 }
                 for (int j = block.low / BLOCK * BLOCK; j < block.high; j += BLOCK) {
                     Run runs[4 * VECTORS + 4];
                     const int n = cut(block, j < block.low ? block.low : j, j + BLOCK < block.high ? j + BLOCK : block.high, runs);
                     for (int r = 0; r < n; r++) {
-                        BY_VECTORS(grad_scores, runs[r], block, runs[r], keys, values, qt, dot, weights, ds, j, sum, rest, minus_delta)
+                        BY_VECTORS(grad_scores, runs[r], block, runs[r], base2, keys, values, qt, dot, weights, ds, j, sum, rest, minus_delta)
                         grad_keys(runs[r], weights, grads, j, dv);
                         grad_keys(runs[r], ds, rows, j, dk);
                         BY_VECTORS(add_values, runs[r], runs[r], keys, ds, j, dq)

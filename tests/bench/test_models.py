@@ -46,6 +46,9 @@ def test_compiled_adds_a_training_step_and_a_decoding(monkeypatch) -> None:
     assert [type(model).__name__ for model in made] == ["IHAForCausalLM", "LlamaForCausalLM"]
     assert row["compiled"] is True
     assert len(row["ratios"]) == 3
+    assert set(row["tokens_per_second"]) == {"iha", "llama", "iha eager"}
+    eager, compiled = (row["tokens_per_second"][label] for label in ("iha eager", "iha"))
+    assert row["to_eager"]["ratio"] == pytest.approx(compiled / eager)
     names = [name for name, _ in bench._measurements(bench.Settings(["1m"], compiled=True))]
     assert names[-3:] == [
         "1m hybrid: decoding, compiled", "1m hybrid: training step", "1m hybrid: training step, compiled"

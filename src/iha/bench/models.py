@@ -144,17 +144,21 @@ def measure_training(
     name: str, variant: str, num_tokens: int, num_pseudo_heads: int, *,
     batch: int = 1, rounds: int = 6, compiled: bool = False, seed: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Tokens per second of a whole training step: forward, backward, AdamW. `compiled` compiles both models."""
+    """Tokens per second of a whole training step: forward, backward, AdamW.
+
+    `compiled` compiles both models, and has the eager IHA take its turns beside them ("iha eager").
+    """
     models: dict[str, PreTrainedModel] = dict(
         zip(("iha", "llama"), pair(name, variant, num_tokens, num_pseudo_heads, seed), strict=True)
     )
     generator = torch.Generator().manual_seed(seed)
     x = torch.randint(3, models["iha"].config.vocab_size, (batch, num_tokens), generator=generator)
     optimizers = {label: torch.optim.AdamW(model.train().parameters(), 1e-4) for label, model in models.items()}
-    runs: dict[str, Callable[..., Any]] = {
-        label: torch.compile(model) if compiled else model for label, model in models.items()
-    }
-    times = Times({label: [] for label in models})
+    runs: dict[str, Callable[..., Any]] = dict(models)
+    if compiled:
+        runs = {label: torch.compile(model) for label, model in models.items()} | {"iha eager": models["iha"]}
+        optimizers["iha eager"] = optimizers["iha"]
+    times = Times({label: [] for label in runs})
     for round_ in range(rounds + 1):  # the first warms up, and compiles
         for label, run in runs.items():
             started = time.perf_counter()
@@ -167,14 +171,15 @@ def measure_training(
         "what": "training", "preset": name, "variant": variant, "tokens": num_tokens, "pseudo_heads": num_pseudo_heads,
         "batch": batch, "rounds": rounds, "seed": seed, "compiled": compiled,
         "kernel": kernel_used(models["iha"].config.head_dim),
-        "tokens_per_second": {label: batch * num_tokens / times.best(label) for label in models}, **_compared(times),
+        "tokens_per_second": {label: batch * num_tokens / times.best(label) for label in runs}, **_compared(times),
+        **({"to_eager": _compared(times, "iha eager")} if compiled else {}),
         "parameters": {label: model.num_parameters() for label, model in models.items()},
     }  # fmt: skip
 
 
-def _compared(times: Times) -> dict[str, Any]:
-    """Speed relative to Llama's: above 1 where IHA is the faster one."""
-    pair = ("llama", "iha")
+def _compared(times: Times, other: str = "llama") -> dict[str, Any]:
+    """Speed relative to the other's: above 1 where IHA is the faster one."""
+    pair = (other, "iha")
     return {"ratio": times.ratio(*pair), "ratios": times.ratios(*pair), "spread": times.spread(*pair)}
 
 

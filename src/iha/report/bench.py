@@ -43,6 +43,11 @@ def model_table(record: Record) -> Table:
         cache = f"{row['cache_ratio']:.3f}" if "cache_ratio" in row else None
         names = (row["what"] + compiled, row["preset"], row["variant"])
         table.add([*names, *speed, f"{row['ratio']:.2f}", _runs(row), cache])
+        if "to_eager" in row:
+            eager = row["to_eager"]
+            table.note(
+                f"{row['preset']}: IHA compiled trains {eager['ratio']:.2f} ({_runs(eager)}) times as fast as eager"
+            )
     table.notes += _conditions(record)
     return table
 

@@ -1,7 +1,7 @@
 """Tables say what the records say: numbers worked out by hand, and nothing where nothing was run."""
 
 from iha.experiment.compare import compare
-from iha.report.scale_model import phase_tables
+from iha.report.scale_model import phase_tables, summary_table
 from scale_model_records import run_record
 
 
@@ -37,3 +37,12 @@ def test_pseudo_heads_that_grow_are_compared_with_those_from_the_start():
     *_, variants = phase_tables(compare([run_record("global", 0, (2.0, 1.0)), uniform, grown]))
     assert cells(variants)["ihaP=2 grown everywhere"][2] == "-0.3000"
     assert "baseline of pseudo-heads that have grown" in variants.markdown()
+
+
+def test_the_summary_has_only_what_is_compared_with_the_baseline():
+    uniform = run_record("iha", 0, (2.0, 1.5), variant="P=2 token index")
+    grown = run_record("iha", 0, (2.0, 1.2), variant="P=2 grown everywhere", baseline=uniform.config["name"])
+    runs = [run_record("global", 0, (2.0, 1.0)), uniform, grown]
+    summary = cells(summary_table(compare(runs)))
+    assert set(summary) == {"global", "ihaP=2 token index"}
+    assert summary["ihaP=2 token index"][1] == "+0.500"

@@ -5,6 +5,7 @@ from typing import Any
 
 from iha.experiment.compare import BASELINE
 from iha.experiment.plan import Run
+from iha.experiment.variants import GROWTHS
 from iha.records import Column, Record, Table
 
 
@@ -45,7 +46,8 @@ def summary_table(compared: dict[str, Any]) -> Table:
         "FLOPs", "tokens/s",
     ]  # fmt: skip
     table = Table("In one table", ["model", *(Column(column, "right") for column in columns)])
-    for row in sorted(compared["rows"], key=lambda row: row["paired"]["mean"] or 0.0):
+    rows = [row for row in compared["rows"] if row["variant"] not in GROWTHS]  # these have a baseline of their own
+    for row in sorted(rows, key=lambda row: row["paired"]["mean"] or 0.0):
         needles = None if row is base else row["paired_parts"].get("needles")
         table.add(
             [

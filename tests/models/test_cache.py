@@ -250,8 +250,9 @@ def test_offloaded_to_disk(tmp_path: Any) -> None:
     options = {"max_new_tokens": 6, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
     expected = model.generate(x, **options).logits
     offloaded = accelerate.disk_offload(model, tmp_path, execution_device=torch.device("cpu"))
-    # Logits and not tokens: the largest of them may stay the largest in what is wrong.
-    torch.testing.assert_close(offloaded.generate(x, **options).logits, expected, rtol=0, atol=0)
+    # Logits and not tokens: the largest of them may stay the largest in what is wrong. Hooks leave one row to torch's
+    # product instead of our own, so they agree up to rounding.
+    torch.testing.assert_close(offloaded.generate(x, **options).logits, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore")

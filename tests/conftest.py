@@ -1,8 +1,10 @@
-"""Set up before torch is imported: oneDNN below AMX (see the Makefile)."""
+"""Set up before torch is imported: oneDNN below AMX (see the Makefile), products as torch has them."""
 
 import os
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+# A process keeps the products it has chosen: a command that a test calls must not change what the next test measures.
+os.environ.setdefault("IHA_PRODUCTS", "torch")
 
 import hypothesis
 import pytest

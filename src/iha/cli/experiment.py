@@ -65,6 +65,7 @@ def run_planned(
     from iha.cli.invocation import command_line
     from iha.cli.output import results_in
     from iha.cli.progress import bars
+    from iha.cli.startup import fast_training
     from iha.experiment.compare import compare_all, read_runs
     from iha.experiment.run import StoppedError, run_all
     from iha.records import Record, write_record
@@ -76,6 +77,7 @@ def run_planned(
         plan_table(planned, speed).print()
     if dry_run:
         return
+    fast_training()
     begun = Record.new("scale-model", command=command_line(), config=config)
     try:
         with bars() as progress:

@@ -17,3 +17,12 @@ def without_collection() -> Iterator[None]:
         gc.freeze()  # nor are they looked at later
         if enabled:
             gc.enable()
+
+
+def fast_training() -> None:
+    """What makes torch faster on CPU, for this process: freed memory is kept, and products are by the faster library."""
+    from iha.ops.heap import keep_memory
+    from iha.ops.products import choose_products
+
+    keep_memory()
+    choose_products()

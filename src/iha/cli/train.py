@@ -26,7 +26,7 @@ def train(
     from iha.cli.invocation import command_line
     from iha.cli.low_precision import guard_low_precision
     from iha.cli.progress import bars
-    from iha.cli.startup import without_collection
+    from iha.cli.startup import fast_training, without_collection
     from iha.records import silent
     from iha.train.ahead import tokenizer_ahead
     from iha.train.prepare import data_directory, lacks_tokenizer
@@ -43,6 +43,7 @@ def train(
     with ahead as trained, bars() as progress:
         with without_collection():
             from iha.train import loop
+        fast_training()
         shown = progress if first else silent
         outcome = loop.train(
             settings, directory, command=command_line(), workers=workers, trained=trained, progress=shown

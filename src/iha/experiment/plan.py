@@ -1,5 +1,6 @@
 """Which runs an experiment has: phases, mechanisms, variants and seeds, each a recipe with changes."""
 
+import re
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -13,7 +14,7 @@ from iha.train.recipe import Recipe, read_recipe
 KIND = "scale-model-run"  # of a run's record
 PHASES = ("pretrain", "adapt", "tune")
 
-LOCAL_SHARE = 16  # of the context is a window of Global+Local: in the paper 512 of 8192 tokens
+LOCAL_SHARE = 16  # of the context is a window of Global+Local: in the paper 512 of 8192, here the context is shorter
 
 GROWTHS_OF_A_RUN = 20  # at most: the next growth comes a twentieth of the run after the one before
 LARGEST_DEPTH = 1000
@@ -38,11 +39,18 @@ SIZES: dict[str, tuple[str, ...]] = {
     "160m": ("model.preset=160m", "model.initialisation=plain", "parallel.precision=bfloat16"),
     "2.4b": ("model.preset=paper-2.4b", "model.initialisation=plain", "parallel.precision=bfloat16"),
 }
-# What a run of the quick size writes more often, because it is short.
-SHORTER = {
-    "pretrain": ("validation.every=20", "logging.every=5"),
-    "adapt": ("logging.every=2",),
-    "tune": ("logging.every=2",),
+# What only one phase of a size has: the quick size writes more often, because it is short; the medium one has twice the
+# context of the small one, in batches of as many tokens.
+PHASE_CHANGES: dict[str, dict[str, tuple[str, ...]]] = {
+    "quick": {
+        "pretrain": ("validation.every=20", "logging.every=5"),
+        "adapt": ("logging.every=2",),
+        "tune": ("logging.every=2",),
+    },
+    "medium": {
+        "pretrain": ("data.context=512", "data.batch=4", "parallel.micro_batch=4", "validation.every=250"),
+        "adapt": ("data.context=2048", "data.batch=1", "parallel.micro_batch=1"),
+    },
 }
 # Steps of the phases, in multiples of what the recipes say.
 LENGTHS = {"quick": 0.05, "small": 1.0, "medium": 5.0, "160m": 32.0, "2.4b": 384.0}
@@ -143,15 +151,14 @@ def _run(
     swept = rate is not None and phase == "pretrain"
     name = run_name(phase, mechanism, variant, seed, rate if swept else None)
     path = recipes / f"{phase}.yaml"
-    shorter = SHORTER[phase] if settings.size == "quick" else ()
-    changes = [f"name={name}", f"seed={seed}", *MECHANISMS[mechanism], *shorter]
+    own = PHASE_CHANGES.get(settings.size, {}).get(phase, ())
+    changes = [f"name={name}", f"seed={seed}", *MECHANISMS[mechanism], *own]
     after = None
     if phase == "pretrain":
-        changes += [*SIZES[settings.size], *COMMON, *settings.changes, *ABLATIONS.get(variant, ())]
-        if mechanism == "global_local":  # the paper's 512 tokens would be longer than the context
-            changes.append(
-                f"model.config.window={max(1, read_recipe(path, settings.changes).data.context // LOCAL_SHARE)}"
-            )
+        local = [f"model.config.window=N/{LOCAL_SHARE}"] if mechanism == "global_local" else []
+        context = read_recipe(path, [*own, *settings.changes]).data.context
+        variable = [_window(change, context) for change in (*ABLATIONS.get(variant, ()), *local)]
+        changes += [*SIZES[settings.size], *COMMON, *settings.changes, *variable]
     else:
         after = run_name(PHASES[PHASES.index(phase) - 1], mechanism, "", seed)
         changes += [f"model.init_from={out / after / 'export'}", tokenizer_of(out / after), *settings.changes]
@@ -171,6 +178,11 @@ def _run(
         baseline = run_name(phase, mechanism, f"P={GROWTHS[variant][0]} token index", seed)
     rate = recipe.optimiser.learning_rate
     return Run(name, phase, mechanism, variant, seed, rate, recipe, after, baseline=baseline)
+
+
+def _window(change: str, context: int) -> str:
+    """A change of a recipe in which N/d has become that part of the context."""
+    return re.sub(r"=N/(\d+)$", lambda part: f"={max(1, context // int(part[1]))}", change)
 
 
 def _growth(recipe: Recipe, path: Path, changes: list[str], P: int, count: int | None) -> list[str]:

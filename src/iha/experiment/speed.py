@@ -12,6 +12,7 @@ import torch
 from iha.bench.measure import Times, Watch, take_turns
 from iha.experiment.compare import BASELINE, SPEED_KIND, is_swept, read_runs
 from iha.ops.heap import keep_memory
+from iha.ops.products import choose_products
 from iha.records import Progress, Record, silent
 from iha.train.batches import Corpus
 from iha.train.build import build_model, model_config
@@ -38,6 +39,7 @@ def measure_speed(
         raise ValueError(f"{records} has no record of a finished pre-training run")
     torch.set_num_threads(threads)
     config = {"rounds": rounds, "threads": threads, "batches": BATCHES, "keep_memory": keep_memory()}
+    config["products"] = choose_products()
     record = Record.new(SPEED_KIND, command=command, config=config)
     watch = Watch()
     sides = {run.config["label"]: _steps(run, runs) for run in chosen}

@@ -18,15 +18,15 @@ LABELS = {
 
 _TOKEN_INDEX = ("model.config.causal=token", "model.config.rope_positions=token")
 
-# Ablations: each changes one setting of "iha".
+# Ablations: each changes one setting of "iha". A window N/d is that part of the context; that of P is N/(2P²).
 ABLATIONS: dict[str, tuple[str, ...]] = {
     "P=1": ("model.config.num_pseudo_heads=1",),
     # Local multi-head attention with mixed heads: what is left of IHA without pseudo-heads, in the same window.
-    "P=1 in the window of P=2": ("model.config.num_pseudo_heads=1", "model.config.window=32"),
-    "P=1 in the window of P=4": ("model.config.num_pseudo_heads=1", "model.config.window=8"),
-    "P=1 in the window of P=8": ("model.config.num_pseudo_heads=1", "model.config.window=2"),
-    "P=2 in the window of P=4": ("model.config.window=8",),
-    "P=2 in the window of P=8": ("model.config.window=2",),
+    "P=1 in the window of P=2": ("model.config.num_pseudo_heads=1", "model.config.window=N/8"),
+    "P=1 in the window of P=4": ("model.config.num_pseudo_heads=1", "model.config.window=N/32"),
+    "P=1 in the window of P=8": ("model.config.num_pseudo_heads=1", "model.config.window=N/128"),
+    "P=2 in the window of P=4": ("model.config.window=N/32",),
+    "P=2 in the window of P=8": ("model.config.window=N/128",),
     "P=4": ("model.config.num_pseudo_heads=4",),
     # What keeps four pseudo-heads from learning to retrieve, where one in the same window does?
     "P=4 token RoPE": ("model.config.num_pseudo_heads=4", "model.config.rope_positions=token"),
@@ -39,18 +39,18 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "init warm start": ("model.config.mixing_init=warm_start", "model.config.rope_positions=token"),
     "token RoPE": ("model.config.rope_positions=token",),
     "token causality": ("model.config.causal=token",),
-    "window halved": ("model.config.window=16",),
-    "window doubled": ("model.config.window=64",),
+    "window halved": ("model.config.window=N/16",),
+    "window doubled": ("model.config.window=N/4",),
     "all layers local": ("model.config.global_every=null",),
     "mixing rate x10": (),  # see MIXING_RATES
     "full collapse": ("model.config.collapse=full",),
     # Pseudo-heads from the start, and from one pseudo-head grown in training, which needs the token index: see GROWTHS.
     "P=2 token index": _TOKEN_INDEX,
-    "P=2 grown everywhere": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.window=32"),
-    "P=2 grown where asked": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.window=32"),
+    "P=2 grown everywhere": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.window=N/8"),
+    "P=2 grown where asked": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.window=N/8"),
     "P=4 token index": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=4"),
-    "P=4 grown everywhere": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.window=8"),
-    "P=4 grown where asked": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.window=8"),
+    "P=4 grown everywhere": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.window=N/32"),
+    "P=4 grown where asked": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.window=N/32"),
     # P_q x P_k: the FLOPs and the window of two by two.
     "P=1x4 token index": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=1", "model.config.num_pseudo_keys=4"),
     "P=4x1 token index": (*_TOKEN_INDEX, "model.config.num_pseudo_heads=4", "model.config.num_pseudo_keys=1"),

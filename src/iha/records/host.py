@@ -22,6 +22,7 @@ def describe_machine() -> dict[str, object]:
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "memory_bytes": physical_bytes(),
         "load_average": load_average(),
+        "products": "onednn" if torch.backends.mkldnn.matmul.fp32_precision == "bf16" else "torch",  # of float32
         "onednn_max_cpu_isa": os.environ.get("ONEDNN_MAX_CPU_ISA"),
         # Settings of malloc: they decide whether large tensors are paged in anew at every step.
         "malloc": {name: value for name, value in sorted(os.environ.items()) if name.startswith("MALLOC_")},

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from iha.ops.products import choose_products
 from iha.records import Progress, Record, Task, locked, output_directory, remove_leftovers, silent, write_record
 from iha.synthetic import memory
 from iha.synthetic.config import RunConfig
@@ -196,6 +197,7 @@ class _Bars:
 
 def _start_worker(parent: int) -> None:
     torch.set_num_threads(1)
+    choose_products()
 
     def watch() -> None:
         while os.getppid() == parent:

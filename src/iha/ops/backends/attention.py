@@ -4,10 +4,12 @@ Every mechanism built on standard attention calls `attend`: IHA with its N·P_q 
 multi-head attention with P_q = P_k = 1.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from iha.ops.backends import flash, flex
+from iha.ops.backends.band_native import runs_natively
 from iha.ops.backends.case import Case
 from iha.ops.backends.dispatch import FORMULA, choose_backend
 from iha.ops.backends.formula import attend_with_weights
@@ -15,6 +17,8 @@ from iha.ops.backends.kernels import widen_narrow_heads
 from iha.ops.backends.tiled import tiled_attention
 from iha.ops.checks import check_dropout
 from iha.ops.masking import Masking
+
+_FEWEST_ROWS = 128  # below, a call of our own operator costs more than its kernel gains
 
 
 def attend(
@@ -48,7 +52,7 @@ def attend(
         name = "flex"
     if name == "flex":
         return flex.attend(q, k, v, masking, scale)
-    if case.is_plain:
+    if case.is_plain and not (backend == "auto" and _gains_natively(case, q)):
         q, k, v = (widen_narrow_heads(t).transpose(1, 2) for t in (q, k, v))  # (B, H, N*P, D)
         causal = case.visibility.causal is not None
         grouped = False
@@ -59,3 +63,10 @@ def attend(
         )
         return out.transpose(1, 2)[..., : case.head_dim]
     return tiled_attention(q, k, v, masking, scale)
+
+
+def _gains_natively(case: Case, q: Tensor) -> bool:
+    """Whether plain self-attention is faster by our own CPU kernel than by SDPA, and nothing needs torch to see it."""
+    if case.dropout or case.exporting or case.num_queries != case.num_keys or q.shape[1] < _FEWEST_ROWS:
+        return False
+    return runs_natively(q) and torch._C._functorch.peek_interpreter_stack() is None

@@ -150,7 +150,7 @@ def _plan(
     visibility = masking.visibility.clipped(N)
     if chunk is None:
         reach = N if visibility.window is None else min(N, 2 * visibility.window)
-        chunk = max(16, min(256, _MAX_TILE_SCORES // (B * H * reach)))
+        chunk = max(16, min(128, _MAX_TILE_SCORES // (B * H * reach)))
         if visibility.window is not None:  # c queries reach c + W keys: c <= W keeps the waste small
             chunk = min(chunk, max(16, visibility.window))
     return _Plan(_FORMULAS[formula], masking.ruled_by(visibility), scale, chunk, halo, Nq, N, len(keys))

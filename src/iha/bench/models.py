@@ -24,6 +24,7 @@ from iha.models.modeling import IHAForCausalLM
 from iha.models.presets import PRESETS, preset
 from iha.ops.backends.band_native import kernel_used
 from iha.ops.heap import keep_memory
+from iha.ops.products import choose_products
 from iha.records import Progress, Record, silent, write_record
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -47,6 +48,7 @@ class Settings:
     decoding: bool = True
     seed: int = 0
     keep_memory: bool = True  # freed memory stays with the process, for both models
+    products: bool = True  # float32 products by the faster library, for both models
 
     def __post_init__(self) -> None:
         for name in self.presets:
@@ -61,6 +63,7 @@ def run(settings: Settings, path: Path, command: str, progress: Progress = silen
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     kept = settings.keep_memory and keep_memory()
+    products = choose_products() if settings.products else "torch"
     watch = Watch()
     record = Record.new("model-bench", command=command, config=asdict(settings), seed=settings.seed)
     rows: list[dict[str, Any]] = []
@@ -70,7 +73,9 @@ def run(settings: Settings, path: Path, command: str, progress: Progress = silen
             task.advance(0, note=name)
             rows.append(measure())
             quiet = watch.judge(row["spread"] for row in rows)
-            record = record.finished({"rows": rows, "memory_kept": kept, "quiet": quiet.as_json()})
+            record = record.finished(
+                {"rows": rows, "memory_kept": kept, "products": products, "quiet": quiet.as_json()}
+            )
             write_record(path, record)
             task.advance(1)
     return record

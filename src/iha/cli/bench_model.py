@@ -24,6 +24,7 @@ def model(
     decoding: Annotated[bool, typer.Option(help="Measure decoding and the cache.")] = True,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of weights and tokens.")] = 0,
     keep_memory: Annotated[bool, typer.Option(help="Freed memory stays with the process, for both sides.")] = True,
+    products: Annotated[bool, typer.Option(help="Float32 products by the faster library, for both sides.")] = True,
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("out/bench"),
     as_json: AsJson = False,
 ) -> None:
@@ -35,7 +36,7 @@ def model(
         raise ValueError("--no-training and --no-decoding leave nothing to measure")
     settings = Settings(
         presets.split(","), tokens, pseudo_heads, new_tokens, rounds, threads, compiled, training, decoding, seed,
-        keep_memory,
+        keep_memory, products,
     )  # fmt: skip
     with results_in(out) as directory, bars() as progress:
         record = run(settings, directory / "model.json", command_line(), progress)

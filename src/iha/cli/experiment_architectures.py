@@ -24,11 +24,13 @@ def architectures(
     from iha.cli.invocation import command_line
     from iha.cli.output import results_in
     from iha.cli.progress import bars
+    from iha.cli.startup import fast_training
     from iha.experiment.architectures import compare
     from iha.records import write_record
     from iha.report.architectures import architectures_table
 
     records = []
+    fast_training()
     with results_in(out), bars() as progress:
         for task in tasks.split(","):
             record = compare(

@@ -20,7 +20,7 @@ def without_collection() -> Iterator[None]:
 
 
 def fast_training() -> None:
-    """What makes torch faster on CPU, for this process: freed memory is kept, and products are by the faster library."""
+    """For this process, on CPU: freed memory is kept, and float32 products are by the faster library."""
     from iha.ops.heap import keep_memory
     from iha.ops.products import choose_products
 

@@ -38,8 +38,8 @@ def measure_speed(
     if not chosen:
         raise ValueError(f"{records} has no record of a finished pre-training run")
     torch.set_num_threads(threads)
-    config = {"rounds": rounds, "threads": threads, "batches": BATCHES, "keep_memory": keep_memory()}
-    config["products"] = choose_products()
+    settings = {"keep_memory": keep_memory(), "products": choose_products()}
+    config = {"rounds": rounds, "threads": threads, "batches": BATCHES, **settings}
     record = Record.new(SPEED_KIND, command=command, config=config)
     watch = Watch()
     sides = {run.config["label"]: _steps(run, runs) for run in chosen}

@@ -1,9 +1,9 @@
 """Float32 matrix products on CPU by the faster of the two libraries that torch carries.
 
-torch calls MKL, which keeps its AVX-512 kernels for Intel's processors. oneDNN has them for all, and is 2.2 times as fast
-where vectors of 512 bits are executed whole (docs/lab-notes.md). torch passes float32 products to oneDNN only with the
-permission to round them to bfloat16. oneDNN makes use of that permission on AMX alone, so elsewhere it costs nothing; a
-product that tells the difference is computed before the choice is kept.
+torch calls MKL, which keeps its AVX-512 kernels for Intel's processors. oneDNN has them for all, and is 2.2 times as
+fast where vectors of 512 bits are executed whole (docs/lab-notes.md). torch passes float32 products to oneDNN only with
+the permission to round them to bfloat16. oneDNN makes use of that permission on AMX alone, so elsewhere it costs
+nothing; a product that tells the difference is computed before the choice is kept.
 """
 
 import functools
@@ -19,11 +19,11 @@ def choose_products() -> str:
     """From now on the process has its float32 products on CPU by what is returned: "onednn", or "torch" as before."""
     if not (ENABLED and _suits_processor()):
         return "torch"
-    before = torch.backends.mkldnn.matmul.fp32_precision
-    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    setting = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before, setting.fp32_precision = setting.fp32_precision, "bf16"
     if _is_exact():
         return "onednn"
-    torch.backends.mkldnn.matmul.fp32_precision = before
+    setting.fp32_precision = before
     return "torch"
 
 

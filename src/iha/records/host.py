@@ -22,11 +22,19 @@ def describe_machine() -> dict[str, object]:
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "memory_bytes": physical_bytes(),
         "load_average": load_average(),
-        "products": "onednn" if torch.backends.mkldnn.matmul.fp32_precision == "bf16" else "torch",  # of float32
+        "products": _products(),
         "onednn_max_cpu_isa": os.environ.get("ONEDNN_MAX_CPU_ISA"),
         # Settings of malloc: they decide whether large tensors are paged in anew at every step.
         "malloc": {name: value for name, value in sorted(os.environ.items()) if name.startswith("MALLOC_")},
     }
+
+
+def _products() -> str:
+    """The library of float32 products on CPU (iha.ops.products)."""
+    import torch
+
+    matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    return "onednn" if matmul.fp32_precision == "bf16" else "torch"
 
 
 def describe_versions() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Narrow heads filled up with zeros for the CPU kernel, and scales that are not positive: the formula all the same."""
+"""Plain attention by either CPU kernel, narrow heads filled up with zeros, scales below zero: the same formula."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 import iha
-from iha.ops.backends import kernels
+from iha.ops import native
+from iha.ops.backends import attention, kernels
 from iha.ops.backends.attention import attend
 from iha.ops.masking import Masking
 from iha.ops.visibility import Visibility
@@ -50,3 +51,36 @@ def test_a_scale_that_is_not_positive(options: dict[str, Any], scale: float) -> 
         **{k: options[k] for k in options if k != "backend"},
     )
     assert_all_close(outputs_and_gradients(iha.interleaved_head_attention, inputs, scale=scale, **options), want)
+
+
+@pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("causal", [None, "virtual"])
+@pytest.mark.parametrize(("N", "P", "G"), [(128, 1, 4), (131, 1, 2), (67, 2, 4), (70, 3, 1)])
+def test_long_plain_attention_by_our_kernel(N: int, P: int, G: int, causal: str | None) -> None:
+    """As exact as SDPA, forward and backward; the named backend remains SDPA."""
+    tensors = [torch.randn(2, N * P, h, 32) for h in (4, G, G)]
+
+    def function(*tensors: Tensor, backend: str) -> Tensor:
+        return attend(*tensors, Masking(Visibility(causal, num_pseudo_heads=P)), backend=backend)  # type: ignore[arg-type]
+
+    exact = outputs_and_gradients(function, [t.double() for t in tensors], backend="sdpa")
+    natively = outputs_and_gradients(function, tensors, backend="auto")
+    by_torch = outputs_and_gradients(function, tensors, backend="sdpa")
+    for name, wanted in exact.items():
+        assert not torch.equal(natively[name], by_torch[name])  # another kernel, so another rounding
+        error, bound = ((found[name] - wanted).square().mean().sqrt() for found in (natively, by_torch))
+        assert error <= 2 * bound, f"{name}: {error:.2e}, torch {bound:.2e}"
+
+
+@pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
+def test_what_only_torch_can_do_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short sequences, cross-attention, dropout and transforms do not reach our kernel."""
+    monkeypatch.setattr(attention, "tiled_attention", lambda *_: pytest.fail("our kernel was called"))
+    x = torch.randn(2, 200, 2, 16)
+    plain = Masking(Visibility(None))
+    attend(x[:, :100], x[:, :100], x[:, :100], plain)
+    attend(x, x[:, :150], x[:, :150], plain)
+    attend(x, x, x, plain, dropout_p=0.5)
+    torch.func.vmap(lambda q: attend(q[None], q[None], q[None], plain))(x)
+    with pytest.raises(pytest.fail.Exception, match="our kernel"):
+        attend(x, x, x, plain)

@@ -11,16 +11,16 @@ PAGE = "# Title\n\nWords.\n\n<!-- begin {name} -->\nold\n<!-- end {name} -->\n\n
 
 @pytest.fixture
 def records(tmp_path):
-    (tmp_path / "records" / "measured").mkdir(parents=True)
+    (tmp_path / "scale-model" / "measured").mkdir(parents=True)
     for run in [
         *(run_record(name, 0, (2.0, 1.0)) for name in ("global", "iha")),
         run_record("global", 0, (1.0,), phase="upcycle"),
         run_record("iha", 0, (0.9,), variant="P=2", phase="upcycle"),
     ]:
-        write_record(tmp_path / "records" / f"{run.config['name']}.json", run)
+        write_record(tmp_path / "scale-model" / f"{run.config['name']}.json", run)
     measured = measured_record("iha", 0, retrieval={"single": {"512": 0.5}})
-    write_record(tmp_path / "records" / "measured" / "pretrain-iha-s0.json", measured)
-    return tmp_path / "records"
+    write_record(tmp_path / "scale-model" / "measured" / "pretrain-iha-s0.json", measured)
+    return tmp_path / "scale-model"
 
 
 def test_tables_by_their_page(records):
@@ -31,16 +31,22 @@ def test_tables_by_their_page(records):
     assert not any("upcycle" in title for title in titles["scale-model"])
 
 
-def test_longer_runs_are_compared_among_themselves(records):
-    (records / "long").mkdir()
+def test_another_size_has_blocks_and_pictures_of_its_own(records, tmp_path, monkeypatch):
+    monkeypatch.setattr("iha.report.scale_model_docs.write_figures", lambda charts, directory: [directory])
+    other, docs = tmp_path / "scale-model-medium", tmp_path / "docs"
+    other.mkdir()
+    docs.mkdir()
     for name, losses in (("global", (2.0, 0.8)), ("iha", (2.0, 0.7))):
         run = run_record(name, 0, losses)
-        write_record(records / "long" / f"{run.config['name']}.json", run)
-    shown = tables(records, compared(records))["scale-model"]
-    (longer,) = (table for table in shown if table.title.startswith("Scale model, pretrain, "))
-    tokens = run_record("iha", 0, (2.0, 0.7)).config["tokens"]
-    assert longer.title.endswith(f"{tokens / 1e6:.1f} M tokens")
-    assert "-0.1000" in longer.markdown()  # to the longer run of global attention, not to the short one at 1.0
+        write_record(other / f"{run.config['name']}.json", run)
+    names = ("scale-model-medium", "scale-model-medium-summary", "scale-model")
+    (docs / "scale-model.md").write_text("".join(PAGE.format(name=name) for name in names))
+    written = write_docs(other, docs)  # needs no conversion.md: nothing was converted
+    assert written == [docs / "scale-model.md", docs / "figures" / "scale-model-medium"]
+    before, kept = (docs / "scale-model.md").read_text().split("<!-- begin scale-model -->")
+    assert "-0.1000" in before  # to the run of global attention beside it, not to that of the other size at 1.0
+    assert "figures/scale-model-medium/" in before
+    assert kept.startswith("\nold\n")
 
 
 def test_pages_are_filled_twice_alike(records, tmp_path, monkeypatch):

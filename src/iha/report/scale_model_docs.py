@@ -17,10 +17,8 @@ from iha.report.scale_model import is_baseline, phase_tables, summary_table
 from iha.report.scale_model_charts import curve_charts, difference_chart, length_chart
 from iha.report.scale_model_measured import measured_tables
 
-PAGES = {"scale-model.md": "scale-model", "conversion.md": "upcycling"}  # page: the block in it
-SUMMARY = "scale-model-summary"  # a block of scale-model.md, one table
-FIGURES = "figures/scale-model"
-LONGER = "long"  # a directory below the records: the same runs with more steps
+PAGE = "scale-model.md"  # has a block for each directory of records, named like it, and one for its summary
+UPCYCLING_PAGE, UPCYCLING = "conversion.md", "upcycling"  # a page with one block of that name
 
 
 def compared(records: Path) -> dict[str, Any]:
@@ -36,24 +34,10 @@ def tables(records: Path, phases: dict[str, Any]) -> dict[str, list[Table]]:
     measured, inside = _read(records / MEASURED, MEASUREMENT), _read(records / INSIDE, PSEUDO_HEADS)
     main = [table for name, phase in phases.items() if name != "upcycle" for table in phase_tables(phase)]
     main += measured_tables(measured)
-    if (records / LONGER).is_dir():
-        main += longer_tables(records / LONGER)
     return {
-        "scale-model": [*main, *([pseudo_heads_table(of_records(inside))] if inside else [])],
-        "upcycling": phase_tables(phases["upcycle"]) if "upcycle" in phases else [],
+        records.name: [*main, *([pseudo_heads_table(of_records(inside))] if inside else [])],
+        UPCYCLING: phase_tables(phases["upcycle"]) if "upcycle" in phases else [],
     }
-
-
-def longer_tables(records: Path) -> list[Table]:
-    """Runs with more steps, compared among themselves; their titles say how many tokens they saw."""
-    found = compare_all(read_runs(records))
-    shown = []
-    for phase in found.values():
-        tokens = max(row["tokens"] for row in phase["rows"])
-        for table in phase_tables(phase):
-            table.title = f"{table.title}, {tokens / 1e6:.1f} M tokens"
-            shown.append(table)
-    return shown
 
 
 def charts(records: Path, phases: dict[str, Any]) -> dict[str, list[Chart]]:
@@ -62,8 +46,8 @@ def charts(records: Path, phases: dict[str, Any]) -> dict[str, list[Chart]]:
     main = [chart for name, found in differences.items() if name != "upcycle" for chart in found]
     measured = _read(records / MEASURED, MEASUREMENT)
     return {
-        "scale-model": [*curve_charts(runs), *main, *length_chart(measured)],
-        "upcycling": differences.get("upcycle", []),
+        records.name: [*curve_charts(runs), *main, *length_chart(measured)],
+        UPCYCLING: differences.get("upcycle", []),
     }
 
 
@@ -71,17 +55,20 @@ def write_docs(records: Path, docs: Path) -> list[Path]:
     """Fill the blocks of the pages and draw their pictures."""
     phases = compared(records)
     written, shown, drawn = [], tables(records, phases), charts(records, phases)
-    (docs / FIGURES).mkdir(parents=True, exist_ok=True)
+    figures = f"figures/{records.name}"
+    (docs / figures).mkdir(parents=True, exist_ok=True)
     if any(is_baseline(row) for row in phases.get("pretrain", {}).get("rows", [])):
-        fill_block(docs / "scale-model.md", SUMMARY, summary_table(phases["pretrain"]).markdown().strip())
-    for page, block in PAGES.items():
-        fill_block(docs / page, block, block_text(shown[block], drawn[block]))
-        written += [docs / page, *write_figures(drawn[block], docs / FIGURES)]
+        summary = summary_table(phases["pretrain"]).markdown().strip()
+        fill_block(docs / PAGE, f"{records.name}-summary", summary)
+    pages = {PAGE: records.name} | ({UPCYCLING_PAGE: UPCYCLING} if "upcycle" in phases else {})
+    for page, block in pages.items():
+        fill_block(docs / page, block, block_text(shown[block], drawn[block], figures))
+        written += [docs / page, *write_figures(drawn[block], docs / figures)]
     return written
 
 
-def block_text(shown: Sequence[Table], drawn: Sequence[Chart]) -> str:
-    pictures = [f"![{chart.alt}]({FIGURES}/{chart.id}.svg)\n\n*{chart.title}.*" for chart in drawn]
+def block_text(shown: Sequence[Table], drawn: Sequence[Chart], figures: str) -> str:
+    pictures = [f"![{chart.alt}]({figures}/{chart.id}.svg)\n\n*{chart.title}.*" for chart in drawn]
     return "\n\n".join([*(table.markdown().strip() for table in shown), *pictures]) or "Not run."
 
 

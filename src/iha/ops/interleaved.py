@@ -108,8 +108,8 @@ def interleaved_head_attention(
         masking, P_q = masking.ruled_by(masking.visibility.of_heads()), 1
         alpha_q, collapse = pseudo_queries_as_heads(alpha_q, collapse)
     case = Case.of(q, k, v, masking, num_tokens=(Nq, N), dropout=dropout_p > 0)
-    backend, masking = choose_backend(case, backend), masking.ruled_by(case.visibility)
-    if backend == "banded":
+    chosen, masking = choose_backend(case, backend), masking.ruled_by(case.visibility)
+    if chosen == "banded":
         return banded_attention(q, k, v, alpha_q, alpha_k, alpha_v, collapse, masking, pseudo_rotary, scale)
     q, k, v = mix(q, alpha_q, pseudo_rotary), mix(k, alpha_k, pseudo_rotary), mix(v, alpha_v)  # (B, N*P, heads, D)
     out = attend(q, k, v, masking, scale=scale, backend=backend, dropout_p=dropout_p)  # (B, Nq*P_q, H', D)

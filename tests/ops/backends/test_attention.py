@@ -74,11 +74,11 @@ def test_long_plain_attention_by_our_kernel(N: int, P: int, G: int, causal: str 
 
 @pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
 def test_what_only_torch_can_do_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short sequences, cross-attention, dropout and transforms do not reach our kernel."""
+    """Small calls, cross-attention, dropout and transforms do not reach our kernel."""
     monkeypatch.setattr(attention, "tiled_attention", lambda *_: pytest.fail("our kernel was called"))
     x = torch.randn(2, 200, 2, 16)
     plain = Masking(Visibility(None))
-    attend(x[:, :100], x[:, :100], x[:, :100], plain)
+    attend(x[:, :100], x[:, :100], x[:, :100], plain)  # 2 x 2 x 100 x 100 scores
     attend(x, x[:, :150], x[:, :150], plain)
     attend(x, x, x, plain, dropout_p=0.5)
     torch.func.vmap(lambda q: attend(q[None], q[None], q[None], plain))(x)

@@ -18,7 +18,7 @@ from iha.ops.backends.tiled import tiled_attention
 from iha.ops.checks import check_dropout
 from iha.ops.masking import Masking
 
-_FEWEST_ROWS = 128  # below, a call of our own operator costs more than its kernel gains
+_FEWEST_SCORES = 1 << 16  # below, a call of our own operator costs more than its kernel gains
 
 
 def attend(
@@ -52,7 +52,7 @@ def attend(
         name = "flex"
     if name == "flex":
         return flex.attend(q, k, v, masking, scale)
-    if case.is_plain and not (backend == "auto" and _gains_natively(case, q)):
+    if case.is_plain and not (backend == "auto" and _gains_natively(case, q, k)):
         q, k, v = (widen_narrow_heads(t).transpose(1, 2) for t in (q, k, v))  # (B, H, N*P, D)
         causal = case.visibility.causal is not None
         grouped = False
@@ -65,8 +65,10 @@ def attend(
     return tiled_attention(q, k, v, masking, scale)
 
 
-def _gains_natively(case: Case, q: Tensor) -> bool:
+def _gains_natively(case: Case, q: Tensor, k: Tensor) -> bool:
     """Whether plain self-attention is faster by our own CPU kernel than by SDPA, and nothing needs torch to see it."""
-    if case.dropout or case.exporting or case.num_queries != case.num_keys or q.shape[1] < _FEWEST_ROWS:
+    if case.dropout or case.exporting or case.num_queries != case.num_keys:
+        return False
+    if q.shape[0] * q.shape[1] * q.shape[2] * k.shape[1] < _FEWEST_SCORES:
         return False
     return runs_natively(q) and torch._C._functorch.peek_interpreter_stack() is None

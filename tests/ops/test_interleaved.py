@@ -205,7 +205,7 @@ def identity(H: int, P: int, dtype: torch.dtype) -> torch.Tensor:
 def test_one_pseudo_head_and_identity_is_sdpa_bit_for_bit(dtype):
     q, k, v, *_ = tensors(Shape(N=111, H=4, G=4, P=1, D=16), dtype)
     eye = identity(4, 1, dtype)
-    got = operator(q, k, v, eye, eye, eye, torch.ones(4, 1, dtype=dtype))
+    got = operator(q, k, v, eye, eye, eye, torch.ones(4, 1, dtype=dtype), backend="sdpa")
     want = F.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v)), is_causal=True).transpose(1, 2)
     assert torch.equal(got, want)
     grad = torch.randn_like(want)

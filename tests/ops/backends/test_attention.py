@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 import iha
 from iha.ops import native
@@ -74,7 +75,7 @@ def test_long_plain_attention_by_our_kernel(N: int, P: int, G: int, causal: str 
 
 @pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
 def test_what_only_torch_can_do_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small calls, cross-attention, dropout and transforms do not reach our kernel."""
+    """Small calls, cross-attention, dropout, transforms and FLOP counters do not reach our kernel."""
     monkeypatch.setattr(attention, "tiled_attention", lambda *_: pytest.fail("our kernel was called"))
     x = torch.randn(2, 200, 2, 16)
     plain = Masking(Visibility(None))
@@ -82,5 +83,20 @@ def test_what_only_torch_can_do_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -
     attend(x, x[:, :150], x[:, :150], plain)
     attend(x, x, x, plain, dropout_p=0.5)
     torch.func.vmap(lambda q: attend(q[None], q[None], q[None], plain))(x)
+    with FlopCounterMode(display=False) as counter:
+        attend(x, x, x, plain)
+    assert counter.get_total_flops() == 2 * 2 * (2 * 2 * 200 * 200 * 16)
     with pytest.raises(pytest.fail.Exception, match="our kernel"):
         attend(x, x, x, plain)
+
+
+@pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_our_kernel_in_one_compiled_graph(dynamic: bool) -> None:
+    def function(x: Tensor) -> Tensor:
+        return attend(x, x, x, Masking(Visibility("virtual")))
+
+    compiled = torch.compile(function, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for N in (200, 230):
+        x = torch.randn(2, N, 2, 16)
+        assert torch.equal(compiled(x), function(x))

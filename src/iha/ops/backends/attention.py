@@ -71,4 +71,7 @@ def _gains_natively(case: Case, q: Tensor, k: Tensor) -> bool:
         return False
     if q.shape[0] * q.shape[1] * q.shape[2] * k.shape[1] < _FEWEST_SCORES:
         return False
-    return runs_natively(q) and torch._C._functorch.peek_interpreter_stack() is None
+    if torch.compiler.is_compiling():
+        return runs_natively(q)
+    watched = torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None
+    return not watched and runs_natively(q)

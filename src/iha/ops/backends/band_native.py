@@ -23,7 +23,12 @@ _WIDEST = 256
 def runs_natively(x: Tensor) -> bool:
     """Whether attention of heads like x (..., D) is computed by our own kernel, where masks are ranges."""
     suits = x.dtype == torch.float32 and x.shape[-1] % 16 == 0 and x.shape[-1] <= _WIDEST and fused_on(x)
-    return suits and kernels(_SOURCE, x.shape[-1]) is not None
+    return suits and _has_kernel(x.shape[-1])
+
+
+@torch.compiler.assume_constant_result
+def _has_kernel(head_dim: int) -> bool:
+    return kernels(_SOURCE, head_dim) is not None
 
 
 def kernel_used(head_dim: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> str:

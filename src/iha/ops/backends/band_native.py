@@ -17,13 +17,15 @@ from iha.ops.native import kernels, pointer
 Ranges = tuple[Tensor, Tensor]  # first and last key of every query row, (1 or B, rows) int32: [first, last)
 
 _SOURCE = Path(__file__).with_name("band_kernels.cpp")
-_WIDEST = 256
+_WIDTHS = range(16, 257, 16)
 
 
 def runs_natively(x: Tensor) -> bool:
     """Whether attention of heads like x (..., D) is computed by our own kernel, where masks are ranges."""
-    suits = x.dtype == torch.float32 and x.shape[-1] % 16 == 0 and x.shape[-1] <= _WIDEST and fused_on(x)
-    return suits and _has_kernel(x.shape[-1])
+    if x.dtype != torch.float32 or not fused_on(x):
+        return False
+    # A compiler may know the width as a symbol only: compared with numbers, it becomes one.
+    return any(x.shape[-1] == width and _has_kernel(width) for width in _WIDTHS)
 
 
 @torch.compiler.assume_constant_result

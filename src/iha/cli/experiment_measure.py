@@ -30,6 +30,7 @@ def measure(
     Runs that have been measured are skipped.
     """
     from iha.cli.progress import bars
+    from iha.cli.startup import fast_training
     from iha.experiment.measure import Settings, measure_all
     from iha.report.scale_model_measured import measured_tables
 
@@ -38,6 +39,7 @@ def measure(
         tuple(numbers(lengths, int)), samples=samples, puzzles=puzzles, problems=problems, seed=seed,
         data=None if data is None else str(data), **chosen,
     )  # fmt: skip
+    fast_training()
     with bars() as progress:
         records = measure_all(out, runs, settings, command=command_line(), names=names or (), progress=progress)
     for table in measured_tables(records):

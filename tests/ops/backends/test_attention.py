@@ -56,10 +56,10 @@ def test_a_scale_that_is_not_positive(options: dict[str, Any], scale: float) -> 
 
 @pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("causal", [None, "virtual"])
-@pytest.mark.parametrize(("N", "P", "G"), [(128, 1, 4), (131, 1, 2), (67, 2, 4), (70, 3, 1)])
-def test_long_plain_attention_by_our_kernel(N: int, P: int, G: int, causal: str | None) -> None:
-    """As exact as SDPA, forward and backward; the named backend remains SDPA."""
-    tensors = [torch.randn(2, N * P, h, 32) for h in (4, G, G)]
+@pytest.mark.parametrize(("N", "P", "G", "D"), [(128, 1, 4, 32), (131, 1, 2, 16), (67, 2, 4, 8), (70, 3, 1, 32)])
+def test_long_plain_attention_by_our_kernel(N: int, P: int, G: int, D: int, causal: str | None) -> None:
+    """As exact as SDPA, forward and backward, narrow heads included; the named backend remains SDPA."""
+    tensors = [torch.randn(2, N * P, h, D) for h in (4, G, G)]
 
     def function(*tensors: Tensor, backend: str) -> Tensor:
         return attend(*tensors, Masking(Visibility(causal, num_pseudo_heads=P)), backend=backend)  # type: ignore[arg-type]

@@ -52,8 +52,11 @@ def attend(
         name = "flex"
     if name == "flex":
         return flex.attend(q, k, v, masking, scale)
-    if case.is_plain and not (backend == "auto" and _gains_natively(case, q, k)):
-        q, k, v = (widen_narrow_heads(t).transpose(1, 2) for t in (q, k, v))  # (B, H, N*P, D)
+    if case.is_plain:
+        q, k, v = (widen_narrow_heads(t) for t in (q, k, v))
+        if backend == "auto" and _gains_natively(case, q, k):
+            return tiled_attention(q, k, v, masking, scale)[..., : case.head_dim]
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))  # (B, H, N*P, D)
         causal = case.visibility.causal is not None
         grouped = False
         if q.shape[1] != k.shape[1]:  # under torch.compile the comparison may be symbolic, not a bool

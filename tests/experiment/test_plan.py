@@ -44,6 +44,19 @@ def test_windows_are_those_of_the_paper_to_scale(tmp_path):
         assert windows == [wanted] * 4 + [None]
 
 
+def test_the_medium_size_has_a_longer_context_and_windows_that_follow_it(tmp_path):
+    variants = ("P=1 in the window of P=2", "P=4", "P=1 in the window of P=4", "window doubled")
+    runs = plan(Settings(size="medium", variants=variants), RECIPES, tmp_path)
+    assert {run.phase: run.recipe.data.context for run in runs} == {"pretrain": 512, "adapt": 2048, "tune": 1024}
+    assert {run.recipe.data.batch * run.recipe.data.context for run in runs} == {2048}
+    pretrained = {run.label: run.recipe for run in runs if run.phase == "pretrain"}
+    windows = {label: model_config(recipe, 1024, 0).layers[0].window for label, recipe in pretrained.items()}
+    assert windows["Global+Local"] == 512 // 16
+    assert windows["IHA"] == windows["IHA, P=1 in the window of P=2"] == 512 // 8
+    assert windows["IHA, P=4"] == windows["IHA, P=1 in the window of P=4"] == 512 // 32
+    assert windows["IHA, window doubled"] == 2 * windows["IHA"]
+
+
 def test_the_mixing_rate_is_a_multiple_of_the_tuned_rate(tmp_path):
     settings = Settings(mechanisms=(), variants=("mixing rate x10",), phases=("pretrain",), rates=(("iha", 7e-3),))
     (run,) = plan(settings, RECIPES, tmp_path)

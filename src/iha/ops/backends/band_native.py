@@ -28,9 +28,12 @@ def runs_natively(x: Tensor) -> bool:
     return any(x.shape[-1] == width and _has_kernel(width) for width in _WIDTHS)
 
 
-@torch.compiler.assume_constant_result
 def _has_kernel(head_dim: int) -> bool:
     return kernels(_SOURCE, head_dim) is not None
+
+
+# What `torch.compiler.assume_constant_result` does, without the compiler that it imports: a second of every start.
+_has_kernel._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def kernel_used(head_dim: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> str:

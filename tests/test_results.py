@@ -12,6 +12,7 @@ KINDS = {
     "architectures/digits.json": "architectures",
     "architectures/masked-text.json": "architectures",
     "attention/attention.json": "attention-bench",
+    "attention/attention-epyc5.json": "attention-bench",
     "model/cpu-2048-10m.json": "model-bench",
     "model/cpu-2048-50m.json": "model-bench",
     "model/cpu-2048-training.json": "model-bench",

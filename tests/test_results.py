@@ -16,6 +16,7 @@ KINDS = {
     "model/cpu-2048-10m.json": "model-bench",
     "model/cpu-2048-50m.json": "model-bench",
     "model/cpu-2048-training.json": "model-bench",
+    "model/cpu-2048-decoding-epyc5.json": "model-bench",
     "model/hugging_face.json": "hugging-face-tests",
     "theory/learned.json": "learned",
     "theory/verify.json": "verify",

@@ -24,7 +24,7 @@ def model(
     decoding: Annotated[bool, typer.Option(help="Measure decoding and the cache.")] = True,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of weights and tokens.")] = 0,
     keep_memory: Annotated[bool, typer.Option(help="Freed memory stays with the process, for both sides.")] = True,
-    products: Annotated[bool, typer.Option(help="Float32 products by the faster library, for both sides.")] = True,
+    products: Annotated[bool, typer.Option(help="Train with products by the faster library, both sides.")] = True,
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("out/bench"),
     as_json: AsJson = False,
 ) -> None:

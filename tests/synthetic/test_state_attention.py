@@ -46,7 +46,7 @@ def test_states_give_the_layers_output_and_gradients(mechanism: str, P: int, mod
     torch.manual_seed(0)
     attention = build_attention(mechanism, 2 * head_dim, 2, P, "random" if mechanism == "iha" else "", model)
     x, parts, expected = example(attention)
-    out = attend_states(attention, x, Tokens.of(parts, 2, 9))
+    out = attend_states(attention, x, Tokens.of(parts, 2, 9))[: len(expected)]
     torch.testing.assert_close(out, expected, atol=2e-6, rtol=1e-5)
     weight, inputs = torch.randn_like(out), [x, *attention.parameters()]
     mine = torch.autograd.grad((out * weight).sum(), inputs)
@@ -66,17 +66,25 @@ def vectors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @needs_compiler
 @pytest.mark.usefixtures("vectors")
-@pytest.mark.parametrize(("mechanism", "P"), [("mha", 1), ("iha", 8), ("simplicial", 1)])
-def test_long_examples_by_vectors_of_either_width(mechanism: str, P: int) -> None:
-    """The paper's shapes, 2-hop's positions (no multiple of 16) among them, against float64."""
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(("mechanism", "P"), [("mha", 1), ("iha", 2), ("iha", 8), ("simplicial", 1)])
+def test_long_examples_by_vectors_of_either_width(mechanism: str, P: int, apart: bool) -> None:
+    """The paper's shapes, 2-hop's positions (no multiple of 16) among them, against float64.
+
+    Apart: some states have such large scores that the shift of all states does not serve a token that sees none.
+    """
     torch.manual_seed(0)
     attention = build_attention(mechanism, 48, 3, P, "random" if mechanism == "iha" else "", "paper")
     for places, lengths in ((64, (25, 36, 64)), (49, (36, 49))):
-        x = torch.randn(2 * places, 48, requires_grad=True)
+        x = torch.randn(2 * places, 48)
+        # The rarer bit at the first three positions. 2-simplicial scores grow with the cube.
+        x[places : places + 3] *= 1 if not apart else 10 if mechanism == "simplicial" else 60
+        x.requires_grad_()
         parts = [(torch.rand(3, N, 1) < 0.3).long() for N in lengths]
         states = [ids[..., 0] * places + torch.arange(ids.shape[1]) for ids in parts]
         inputs = [x, *attention.parameters()]
-        out = attend_states(attention, x, Tokens.of(parts, 2, places))
+        tokens = Tokens.of(parts, 2, places)
+        out = attend_states(attention, x, tokens)[: tokens.count]
         weight = torch.randn_like(out)
         mine = [out, *torch.autograd.grad((out * weight).sum(), inputs)]
         plain = torch.cat([attention(x[s]).flatten(0, 1) for s in states])
@@ -121,17 +129,6 @@ def test_mlp_and_read_out_in_one() -> None:
     mine, theirs = (torch.autograd.grad((o * weight).sum(), inputs) for o in (out, expected))
     for a, b in zip(mine, theirs, strict=True):
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
-
-
-@needs_compiler
-def test_scores_too_far_apart_for_one_shift_raise() -> None:
-    attention = build_attention("mha", 16, 2, 1, "", "ours")
-    x, parts, _ = example(attention)
-    x = x.detach().clone()
-    parts = [torch.zeros_like(ids) for ids in parts]
-    x[9:] *= 1e4  # states of the other token, in no example
-    with pytest.raises(ValueError, match="too far apart"):
-        attend_states(attention, x, Tokens.of(parts, 2, 9))
 
 
 @needs_compiler

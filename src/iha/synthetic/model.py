@@ -87,16 +87,16 @@ class SyntheticModel(nn.Module):
         table, places = self.embed.get_parameter("0.weight"), self.places.get_parameter("0.weight")
         tokens = state_attention.Tokens.of(parts, len(table), len(places))
         states = (table[:, None] + places).flatten(0, 1)  # (S, E)
-        x = F.embedding(tokens.state, states)  # (F, E)
+        x = F.embedding(tokens.state, states)  # (rows, E): more than F, see Tokens
         if self.norm == "pre":
             x = x + state_attention.attend_states(self.attention, self.attention_norm(states), tokens)
             if isinstance(self.final_norm, nn.Identity) and self.read_out.out_features == 1:
-                return self._read_out(x)
+                return self._read_out(x)[: tokens.count]
             x = x + self.mlp(self.mlp_norm(x))
         else:
             x = self.attention_norm(x + state_attention.attend_states(self.attention, states, tokens))
             x = self.mlp_norm(x + self.mlp(x))
-        return self.read_out(self.final_norm(x))
+        return self.read_out(self.final_norm(x))[: tokens.count]
 
     def _read_out(self, x: Tensor) -> Tensor:
         """The MLP and one output, (F, E) to (F, 1): with nothing between them, two products are one."""

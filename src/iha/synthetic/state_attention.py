@@ -5,8 +5,9 @@ whatever the example. Scores, their exponentials and the sums over pseudo-heads 
 computed once per step for the whole batch. What is left per example is adding up the states it holds: for IHA one
 vector per key instead of P x P products, for 2-simplicial attention one product over pairs instead of seven and no
 exponential. The results equal those of the layers up to rounding (tested). A softmax is shifted by the largest score of
-all states (2-simplicial: of those that meet), not only of those present; a row whose sum then becomes too small for
-float32 raises an error. Weights are not kept for the backward pass: to compute them again costs less than memory does.
+all states (2-simplicial: of those that meet), not only of those present; a token whose sum then becomes too small for
+float32 is computed again alone. Weights are not kept for the backward pass: to compute them again costs less than
+memory does.
 
 The loops are C++ (state_kernels.cpp), compiled by the machine's own compiler when first used.
 """
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -30,15 +32,21 @@ from iha.ops.native import library, pointer
 _SOURCE = Path(__file__).with_name("state_kernels.cpp")
 # Sums in the order written: gcc turns chains of fused multiply-adds into trees of products and sums otherwise.
 _FLAGS = ("-ffast-math", "-fno-associative-math")
+_ROWS = 64  # products have a multiple of this many rows
 _LARGEST_TABLE = 1 << 30  # bytes; the paper's longest task needs 256 MB
 _LAYERS = (MultiHeadAttention, InterleavedHeadAttention, SimplicialAttention)
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of a batch, one after another without padding: F of them, in examples of different lengths."""
+    """The tokens of a batch, one after another: F of them, in examples of different lengths.
 
-    state: Tensor  # (F,) int32: id * positions + position
+    Results have more rows, a multiple of 64, of which the last mean nothing: oneDNN compiles a matrix product for every
+    new shape, which takes half as long as the product.
+    """
+
+    count: int  # F
+    state: Tensor  # (rows,) int32: id * positions + position
     begin: Tensor  # (F,) int32, where the token's example begins
     length: Tensor  # (F,) int32, of the token's example
     order: Tensor  # (F,) int32, tokens sorted by state
@@ -59,9 +67,15 @@ class Tokens:
         state = torch.cat(states)
         counts = torch.bincount(state, minlength=vocabulary * positions)
         first = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        pieces = (state, torch.cat(begins), torch.cat(lengths), state.argsort(), first)
+        pieces = (F.pad(state, (0, -offset % _ROWS)), torch.cat(begins), torch.cat(lengths), state.argsort(), first)
         state, begin, length, order, first = (piece.to(torch.int32).contiguous() for piece in pieces)
-        return cls(state, begin, length, order, first, positions, pairs)
+        return cls(offset, state, begin, length, order, first, positions, pairs)
+
+    def empty(self, *shape: int) -> Tensor:
+        """Room for (F, *shape) float32, with the further rows zero."""
+        room = torch.empty(len(self.state), *shape)
+        room[self.count :] = 0
+        return room
 
     def arrays(self) -> tuple[Tensor, ...]:
         """In the order of the kernels' arguments."""
@@ -103,7 +117,7 @@ def fits(attention: SelfAttention, num_states: int) -> bool:
 
 
 def attend_states(attention: SelfAttention, x: Tensor, tokens: Tokens) -> Tensor:
-    """Output (F, E) of `attention` for tokens whose states have the vectors x (S, E)."""
+    """Output (rows, E) of `attention` for tokens whose states have the vectors x (S, E); F rows are tokens."""
     if not fits(attention, len(x)):
         raise ValueError(f"no state kernel for {type(attention).__name__} as it is set up here")
     if x.dtype != torch.float32 or x.device.type != "cpu":
@@ -119,7 +133,7 @@ def attend_states(attention: SelfAttention, x: Tensor, tokens: Tokens) -> Tensor
         alphas = (attention.alpha_q, attention.alpha_k, attention.alpha_v)
         # (H, S, P, D): the pseudo-heads of the states
         mixed = [torch.einsum("mhp,smd->hspd", a, t).contiguous() for a, t in zip(alphas, (q, k, v), strict=True)]
-        pseudo = _Pairs.apply(tokens, scale, *mixed)  # (F, H, P, D)
+        pseudo = _Pairs.apply(tokens, scale, *mixed)  # (rows, H, P, D)
         R: Tensor = attention.collapse
         if is_per_head(R, attention.num_heads, P):
             R = (torch.eye(attention.num_heads)[:, :, None] * R).flatten(1)  # zero between different heads
@@ -130,18 +144,15 @@ def attend_states(attention: SelfAttention, x: Tensor, tokens: Tokens) -> Tensor
 
 
 class _Pairs(torch.autograd.Function):
-    """q, k, v (H, S, P, D) of the states to the heads (F, H, P, D) of the tokens."""
+    """q, k, v (H, S, P, D) of the states to the heads (rows, H, P, D) of the tokens."""
 
     @staticmethod
     def forward(ctx, tokens: Tokens, scale: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         H, S, P, D = q.shape
-        F = len(tokens.state)
         meetings = _Meetings.of(tokens, S, _library(D, P))
-        # The kernels compute up to 8 rows at a time: room for whole groups of states.
-        tops, totals, out = q.new_empty(H, S + 8, P), q.new_empty(F, H, P), q.new_empty(F, H, P, D)
+        tops, totals, out = tokens.empty(H, P), tokens.empty(H, P), tokens.empty(H, P, D)
         arrays = (*tokens.arrays(), meetings.start, q, k, v, tops, totals, out)
-        done = _library(D, P).pairs_forward(H, S, tokens.positions, ctypes.c_float(scale), *map(pointer, arrays))
-        _check(done)
+        _library(D, P).pairs_forward(H, S, tokens.positions, ctypes.c_float(scale), *map(pointer, arrays))
         ctx.tokens, ctx.scale, ctx.meetings = tokens, scale, meetings
         ctx.save_for_backward(q, k, v, tops, totals, out)
         return out
@@ -200,17 +211,15 @@ class GeluDot(torch.autograd.Function):
 
 
 class _Triples(torch.autograd.Function):
-    """q, k1, k2, v1, v2 (H, S, D) of the states to the heads (F, H, D) of the tokens."""
+    """q, k1, k2, v1, v2 (H, S, D) of the states to the heads (rows, H, D) of the tokens."""
 
     @staticmethod
     def forward(ctx, tokens: Tokens, scale: float, *states: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         H, S, D = states[0].shape
-        F = len(tokens.state)
         meetings = _Meetings.of(tokens, S, _library(D, 1))
-        tops, totals, out = (states[0].new_empty(shape) for shape in ((H, S), (F, H), (F, H, D)))
+        tops, totals, out = tokens.empty(H), tokens.empty(H), tokens.empty(H, D)
         arrays = (*tokens.arrays(), meetings.start, *states, tops, totals, out)
-        done = _library(D, 1).triples_forward(H, S, tokens.positions, F, ctypes.c_float(scale), *map(pointer, arrays))
-        _check(done)
+        _library(D, 1).triples_forward(H, S, tokens.positions, tokens.count, ctypes.c_float(scale), *map(pointer, arrays))
         ctx.tokens, ctx.scale, ctx.meetings = tokens, scale, meetings
         ctx.save_for_backward(*states, tops, totals, out)
         return out
@@ -224,14 +233,9 @@ class _Triples(torch.autograd.Function):
         tokens, meetings = ctx.tokens, ctx.meetings
         read = (*tokens.arrays(), meetings.start, *states, tops, totals, out, grad.contiguous())
         _library(D, 1).triples_backward(
-            H, S, tokens.positions, len(out), meetings.most, ctypes.c_float(ctx.scale), *map(pointer, (*read, *grads))
+            H, S, tokens.positions, tokens.count, meetings.most, ctypes.c_float(ctx.scale), *map(pointer, (*read, *grads))
         )
         return None, None, *grads
-
-
-def _check(done: int) -> None:
-    if not done:
-        raise ValueError("scores of different states lie too far apart for one shift in float32: use kernels='layers'")
 
 
 def _library(D: int, P: int) -> ctypes.CDLL:

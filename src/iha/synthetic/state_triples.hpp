@@ -88,14 +88,14 @@ struct table {
     }
 };
 
-/* Kept for the backward pass: tops (H, S), what scores were shifted by, and totals (F, H). Returns whether all totals
-   are safely above zero. */
-extern "C" int triples_forward(int H, int S, int positions, int F, float scale, ints first, ints order, ints begin,
-                               ints length, ints state, ints start, reads q, reads k1, reads k2, reads v1, reads v2,
-                               writes tops, writes totals, writes out /* (F, H, D) */) {
+/* Kept for the backward pass: tops, what scores were shifted by, and totals, both (F, H). The tokens of a state share
+   the largest score that meets. One that sees only far smaller scores is computed again, alone, shifted by its own
+   largest. */
+extern "C" void triples_forward(int H, int S, int positions, int F, float scale, ints first, ints order, ints begin,
+                                ints length, ints state, ints start, reads q, reads k1, reads k2, reads v1, reads v2,
+                                writes tops, writes totals, writes out /* (F, H, D) */) {
     table t(S, positions, start);
     const int W = t.W, blocks = W / BLOCK;
-    int in_range = 1;
     float *keys = room((size_t)W * D), *weights = room((size_t)t.parts * t.height * W), *is = room((size_t)F * W);
     float(*rows)[D] = (float(*)[D])room((size_t)t.height * D);
     char *used = (char *)calloc(F, blocks);
@@ -112,54 +112,67 @@ extern "C" int triples_forward(int H, int S, int positions, int F, float scale, 
             if (first[s] == first[s + 1]) continue;
             t.of(s);
             const feat mine = scale * load<feat>(q + head + (size_t)s * D);
-            block best = all<block>(-1e30f);
-            for (int part = 0; part < t.parts; part++) {
-                writes w = weights + (size_t)part * t.height * W;
-                t.scores(w, rows, part, mine, k1 + head, keys);
-                for (int i = 0; i < t.counts[part] * W; i += BLOCK) best = larger(best, load<block>(w + i));
-            }
-            const float top = tops[(size_t)h * S + s] = largest(best);
-            for (int n = first[s]; n < first[s + 1]; n++) {
-                totals[(size_t)order[n] * H + h] = 0;
-                store(out + ((size_t)order[n] * H + h) * D, zero<feat>());
-            }
-            for (int part = 0, slot = 0; part < t.parts; part++, slot += SLOTS) {
-                writes w = weights + (size_t)part * t.height * W;
-                t.exponentials(w, part, top);
-                for (int n = first[s]; n < first[s + 1]; n++) {
-                    const int f = order[n], N = length[f], R = N - slot < SLOTS ? N - slot : SLOTS;
-                    if (R <= 0) continue;
-                    ints seen = state + begin[f];
-                    const float *lines[SLOTS];
-                    for (int r = 0; r < R; r++) lines[r] = w + (size_t)t.row[seen[slot + r]] * W;
-                    feat sums = load<feat>(out + ((size_t)f * H + h) * D);
-                    block total = zero<block>();
-                    by_rows(R, [&](auto rows_here, int r) {
-                        const int count = decltype(rows_here)::value;
-                        feat a[count];
-                        exchange<count, false>(lines + r, N, seen, v2 + head, nullptr, a, nullptr);
-                        for (int i = 0; i < count; i++) sums += a[i] * load<feat>(v1 + head + (size_t)seen[slot + r + i] * D);
-                        /* The sum of the same weights: of whole columns, of which those in the example count. */
-                        for (int b = 0; b < blocks; b++) {
-                            if (!used[(size_t)n * blocks + b]) continue;
-                            block column = load<block>(lines[r] + b * BLOCK);
-                            for (int i = 1; i < count; i++) column += load<block>(lines[r + i] + b * BLOCK);
-                            total += column * load<block>(is + (size_t)n * W + b * BLOCK);
-                        }
-                    });
-                    store(out + ((size_t)f * H + h) * D, sums);
-                    totals[(size_t)f * H + h] += sum(total);
+            auto largest_seen = [&](int f) {
+                float top = -1e30f;
+                for (int j = 0; j < length[f]; j++) {
+                    reads line = weights + ((size_t)j / SLOTS * t.height + t.row[state[begin[f] + j]]) * W;
+                    for (int k = 0; k < length[f]; k++) top = fmaxf(top, line[state[begin[f] + k]]);
                 }
+                return top;
+            };
+            /* All tokens of the state, order[from] ... order[to - 1], then those that must be alone. */
+            int next = first[s];
+            for (int from = first[s], to = first[s + 1], alone = 0; from < to; alone = 1) {
+                block best = all<block>(-1e30f);
+                for (int part = 0; part < t.parts; part++) {
+                    writes w = weights + (size_t)part * t.height * W;
+                    t.scores(w, rows, part, mine, k1 + head, keys);
+                    for (int i = 0; i < t.counts[part] * W; i += BLOCK) best = larger(best, load<block>(w + i));
+                }
+                const float top = alone ? largest_seen(order[from]) : largest(best);
+                for (int n = from; n < to; n++) {
+                    const size_t at = (size_t)order[n] * H + h;
+                    tops[at] = top, totals[at] = 0;
+                    store(out + at * D, zero<feat>());
+                }
+                for (int part = 0, slot = 0; part < t.parts; part++, slot += SLOTS) {
+                    writes w = weights + (size_t)part * t.height * W;
+                    t.exponentials(w, part, top);
+                    for (int n = from; n < to; n++) {
+                        const int f = order[n], N = length[f], R = N - slot < SLOTS ? N - slot : SLOTS;
+                        if (R <= 0) continue;
+                        ints seen = state + begin[f];
+                        const float *lines[SLOTS];
+                        for (int r = 0; r < R; r++) lines[r] = w + (size_t)t.row[seen[slot + r]] * W;
+                        feat sums = load<feat>(out + ((size_t)f * H + h) * D);
+                        block total = zero<block>();
+                        by_rows(R, [&](auto rows_here, int r) {
+                            const int count = decltype(rows_here)::value;
+                            feat a[count];
+                            exchange<count, false>(lines + r, N, seen, v2 + head, nullptr, a, nullptr);
+                            for (int i = 0; i < count; i++) sums += a[i] * load<feat>(v1 + head + (size_t)seen[slot + r + i] * D);
+                            /* The sum of the same weights: of whole columns, of which those in the example count. */
+                            for (int b = 0; b < blocks; b++) {
+                                if (!used[(size_t)n * blocks + b]) continue;
+                                block column = load<block>(lines[r] + b * BLOCK);
+                                for (int i = 1; i < count; i++) column += load<block>(lines[r + i] + b * BLOCK);
+                                total += column * load<block>(is + (size_t)n * W + b * BLOCK);
+                            }
+                        });
+                        store(out + ((size_t)f * H + h) * D, sums);
+                        totals[(size_t)f * H + h] += sum(total);
+                    }
+                }
+                while (next < first[s + 1] && totals[(size_t)order[next] * H + h] > TINY) next++;
+                from = next++, to = from < first[s + 1] ? from + 1 : from;
             }
             for (int n = first[s]; n < first[s + 1]; n++) {
                 const size_t at = (size_t)order[n] * H + h;
-                in_range &= totals[at] > TINY;
                 store(out + at * D, (1 / totals[at]) * load<feat>(out + at * D));
             }
         }
     }
     free(keys), free(weights), free(is), free(rows), free(used);
-    return in_range;
 }
 
 /* Gradients of q, k1, k2, v1 and v2, which must come zeroed. */
@@ -204,60 +217,70 @@ extern "C" void triples_backward(int H, int S, int positions, int F, int most, f
             }
             const feat mine = scale * load<feat>(q + head + (size_t)s * D);
             feat dmine = zero<feat>();
-            for (int part = 0, slot = 0; part < t.parts; part++, slot += SLOTS) {
-                t.scores(w, rows, part, mine, k1 + head, keys);
-                t.exponentials(w, part, tops[(size_t)h * S + s]);
-                memset(ds, 0, (size_t)t.counts[part] * W * sizeof(float));
-                for (int n = first[s], i = 0; n < first[s + 1]; n++, i++) {
-                    const int f = order[n], N = length[f], R = N - slot < SLOTS ? N - slot : SLOTS;
-                    if (R <= 0) continue;
-                    ints seen = state + begin[f];
-                    const feat g = load<feat>(grads + (size_t)i * D);
-                    float mixed[SLOTS][D], *to[SLOTS];
-                    const float *from[SLOTS];
-                    for (int r = 0; r < R; r++) {
-                        const size_t at = (size_t)t.row[seen[slot + r]] * W;
-                        from[r] = w + at, to[r] = ds + at;
-                        store(mixed[r], g * load<feat>(v1 + head + (size_t)seen[slot + r] * D));
+            /* All tokens of the state with the largest of tops, then each of the others. */
+            float top = -1e30f;
+            for (int n = first[s]; n < first[s + 1]; n++) top = fmaxf(top, tops[(size_t)order[n] * H + h]);
+            const float shared = top;
+            int next = first[s];
+            for (int begins = first[s], ends = first[s + 1]; begins < ends;) {
+                for (int part = 0, slot = 0; part < t.parts; part++, slot += SLOTS) {
+                    t.scores(w, rows, part, mine, k1 + head, keys);
+                    t.exponentials(w, part, top);
+                    memset(ds, 0, (size_t)t.counts[part] * W * sizeof(float));
+                    for (int n = begins, i = begins - first[s]; n < ends; n++, i++) {
+                        const int f = order[n], N = length[f], R = N - slot < SLOTS ? N - slot : SLOTS;
+                        if (R <= 0 || tops[(size_t)f * H + h] != top) continue;
+                        ints seen = state + begin[f];
+                        const feat g = load<feat>(grads + (size_t)i * D);
+                        float mixed[SLOTS][D], *to[SLOTS];
+                        const float *from[SLOTS];
+                        for (int r = 0; r < R; r++) {
+                            const size_t at = (size_t)t.row[seen[slot + r]] * W;
+                            from[r] = w + at, to[r] = ds + at;
+                            store(mixed[r], g * load<feat>(v1 + head + (size_t)seen[slot + r] * D));
+                        }
+                        reads mask = is + (size_t)n * t.ids * L, second = packed + (size_t)i * L * D;
+                        const bool by_two = t.ids == 2 && up(N) <= positions;
+                        if (!by_two) {
+                            products(lines, BLOCK, L, mixed, R, second, up(N) / BLOCK);
+                            for (int r = 0; r < R; r++)
+                                for (int id = 0; id < t.ids; id++)
+                                    for (int k = 0; k < N; k++) to[r][id * positions + k] += mask[id * L + k] * (lines[r * L + k] + ones[i]);
+                        }
+                        by_rows(R, [&](auto rows_here, int r) {
+                            const int count = decltype(rows_here)::value, B = WIDEST / 8;
+                            feat a[count];
+                            exchange<count, true>(from + r, N, seen, v2 + head, mixed + r, a, dv2 + head);
+                            for (int j = 0; j < count; j++) add(dv1 + head + (size_t)seen[slot + r + j] * D, g * a[j]);
+                            float *onto[count];
+                            for (int j = 0; j < count; j++) onto[j] = to[r + j];
+                            for (int b = 0; by_two && b < N; b += B * BLOCK) {
+                                reads x = second + (size_t)b * D;
+                                if (b + (B - 1) * BLOCK < N) spread<count, B>(onto, positions, mask + b, L, ones[i], mixed + r, x);
+                                else spread<count, 1>(onto, positions, mask + b, L, ones[i], mixed + r, x);
+                                for (int j = 0; j < count; j++) onto[j] += B * BLOCK;
+                            }
+                        });
                     }
-                    reads mask = is + (size_t)n * t.ids * L, second = packed + (size_t)i * L * D;
-                    const bool by_two = t.ids == 2 && up(N) <= positions;
-                    if (!by_two) {
-                        products(lines, BLOCK, L, mixed, R, second, up(N) / BLOCK);
-                        for (int r = 0; r < R; r++)
-                            for (int id = 0; id < t.ids; id++)
-                                for (int k = 0; k < N; k++) to[r][id * positions + k] += mask[id * L + k] * (lines[r * L + k] + ones[i]);
-                    }
-                    by_rows(R, [&](auto rows_here, int r) {
-                        const int count = decltype(rows_here)::value, B = WIDEST / 8;
+                    /* Through the scores, which are trilinear in q, k1 and k2. */
+                    const int n = t.counts[part];
+                    for (int i = 0; i < n * W; i += BLOCK) store(ds + i, load<block>(ds + i) * load<block>(w + i));
+                    by_rows(n, [&](auto rows_here, int r) {
+                        const int count = decltype(rows_here)::value;
+                        const float *from[count];
                         feat a[count];
-                        exchange<count, true>(from + r, N, seen, v2 + head, mixed + r, a, dv2 + head);
-                        for (int j = 0; j < count; j++) add(dv1 + head + (size_t)seen[slot + r + j] * D, g * a[j]);
-                        float *onto[count];
-                        for (int j = 0; j < count; j++) onto[j] = to[r + j];
-                        for (int b = 0; by_two && b < N; b += B * BLOCK) {
-                            reads x = second + (size_t)b * D;
-                            if (b + (B - 1) * BLOCK < N) spread<count, B>(onto, positions, mask + b, L, ones[i], mixed + r, x);
-                            else spread<count, 1>(onto, positions, mask + b, L, ones[i], mixed + r, x);
-                            for (int j = 0; j < count; j++) onto[j] += B * BLOCK;
+                        for (int i = 0; i < count; i++) from[i] = ds + (size_t)(r + i) * W;
+                        exchange<count, true>(from, t.met, t.columns, k2 + head, rows + r, a, dk2 + head);
+                        for (int i = 0; i < count; i++) {
+                            const size_t j = head + (size_t)t.states[part * t.height + r + i] * D;
+                            dmine += a[i] * load<feat>(k1 + j);
+                            add(dk1 + j, a[i] * mine);
                         }
                     });
                 }
-                /* Through the scores, which are trilinear in q, k1 and k2. */
-                const int n = t.counts[part];
-                for (int i = 0; i < n * W; i += BLOCK) store(ds + i, load<block>(ds + i) * load<block>(w + i));
-                by_rows(n, [&](auto rows_here, int r) {
-                    const int count = decltype(rows_here)::value;
-                    const float *from[count];
-                    feat a[count];
-                    for (int i = 0; i < count; i++) from[i] = ds + (size_t)(r + i) * W;
-                    exchange<count, true>(from, t.met, t.columns, k2 + head, rows + r, a, dk2 + head);
-                    for (int i = 0; i < count; i++) {
-                        const size_t j = head + (size_t)t.states[part * t.height + r + i] * D;
-                        dmine += a[i] * load<feat>(k1 + j);
-                        add(dk1 + j, a[i] * mine);
-                    }
-                });
+                while (next < first[s + 1] && tops[(size_t)order[next] * H + h] == shared) next++;
+                begins = next++, ends = begins < first[s + 1] ? begins + 1 : begins;
+                if (begins < ends) top = tops[(size_t)order[begins] * H + h];
             }
             add(dq + head + (size_t)s * D, scale * dmine);
         }

@@ -219,7 +219,9 @@ class _Triples(torch.autograd.Function):
         meetings = _Meetings.of(tokens, S, _library(D, 1))
         tops, totals, out = tokens.empty(H), tokens.empty(H), tokens.empty(H, D)
         arrays = (*tokens.arrays(), meetings.start, *states, tops, totals, out)
-        _library(D, 1).triples_forward(H, S, tokens.positions, tokens.count, ctypes.c_float(scale), *map(pointer, arrays))
+        _library(D, 1).triples_forward(
+            H, S, tokens.positions, tokens.count, ctypes.c_float(scale), *map(pointer, arrays)
+        )
         ctx.tokens, ctx.scale, ctx.meetings = tokens, scale, meetings
         ctx.save_for_backward(*states, tops, totals, out)
         return out
@@ -233,7 +235,13 @@ class _Triples(torch.autograd.Function):
         tokens, meetings = ctx.tokens, ctx.meetings
         read = (*tokens.arrays(), meetings.start, *states, tops, totals, out, grad.contiguous())
         _library(D, 1).triples_backward(
-            H, S, tokens.positions, tokens.count, meetings.most, ctypes.c_float(ctx.scale), *map(pointer, (*read, *grads))
+            H,
+            S,
+            tokens.positions,
+            tokens.count,
+            meetings.most,
+            ctypes.c_float(ctx.scale),
+            *map(pointer, (*read, *grads)),
         )
         return None, None, *grads
 

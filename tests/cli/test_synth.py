@@ -69,6 +69,9 @@ def test_collect_keeps_a_sweep(tmp_path: Path) -> None:
     (kept / "README.md").unlink()
     assert runner.invoke(app, ["collect", str(kept)]).exit_code == 0
     assert (kept / "README.md").read_text() == page
+    again = tmp_path / "again"
+    assert runner.invoke(app, ["collect", str(kept), "--figures", str(again)]).exit_code == 0
+    assert (again / "one" / "bars.png").read_bytes() == (kept / "figures" / "one" / "bars.png").read_bytes()
 
 
 def test_collect_names_what_it_cannot_read(tmp_path: Path) -> None:

@@ -60,3 +60,25 @@ def test_bars_are_final_scores_and_say_what_was_stopped(figures, tmp_path):
     texts = [text.get_text() for text in axes.texts]
     assert sum("stopped" in text for text in texts) == 1
     assert sorted(bar.get_hatch() or "" for bar in axes.patches) == ["", "//"]
+
+
+def test_a_mechanism_has_one_colour_and_a_panel_per_learning_rate(figures, tmp_path):
+    plot_sweep([run([0.5]), run([0.6], num_heads=2), run([0.7], learning_rate=1e-4)], tmp_path)
+    first, second = figures["bars.png"].get_axes()
+    assert [text.get_text() for text in first.get_xticklabels()] == ["MHA H8", "MHA H2"]
+    assert [text.get_text() for text in second.get_xticklabels()] == ["MHA H8"]
+    colours = [bar.get_facecolor() for bar in first.patches]
+    assert colours[0] == second.patches[0].get_facecolor() != colours[1]
+    assert {line.get_linestyle() for line in figures["price.png"].get_axes()[0].lines} == {"-", "--"}
+
+
+@pytest.mark.parametrize(
+    ("model", "finished", "marked"), [("paper", True, [84.7]), ("paper", False, []), ("ours", True, [])]
+)
+def test_the_papers_lead_stands_above_its_own_finished_model(figures, tmp_path, model, finished, marked):
+    iha = {"mechanism": "iha", "num_pseudo_heads": 8, "init": "one_hot"}
+    two_hop = [run([0.7], model=model, **iha), run([0.8], model=model, mechanism="simplicial", finished=finished)]
+    plot_sweep(two_hop, tmp_path)
+    (axes,) = figures["bars.png"].get_axes()
+    levels = [line.get_ydata() for line in axes.lines if line.get_linestyle() == "--"]
+    assert [round(float(level[0]), 6) for level in levels] == marked  # 80 and the paper's 4.7

@@ -86,13 +86,17 @@ def synth(
 def collect(
     results: Annotated[Path, typer.Argument(help="the directory of kept results, one JSON file a sweep")],
     sweeps: Annotated[Path | None, typer.Option(help="a directory of sweeps (`iha synth --out`) to keep there")] = None,
-    figures: Annotated[Path | None, typer.Option(help="where figures go; RESULTS/figures when not given")] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(help="where figures go, RESULTS/figures when not given; without --sweeps: those of all kept ones"),
+    ] = None,
 ) -> None:
     """Keep the results of synthetic sweeps as small files with figures, and write their page of tables."""
-    from iha.report.synthetic import keep_sweeps, write_page
+    from iha.report.synthetic import draw_kept, keep_sweeps, write_page
 
     if sweeps is None:
-        typer.echo(f"wrote {write_page(results)}")
-        return
-    for path in keep_sweeps(sweeps, results, figures or results / "figures"):
+        written = [write_page(results), *([] if figures is None else draw_kept(results, figures))]
+    else:
+        written = keep_sweeps(sweeps, results, figures or results / "figures")
+    for path in written:
         typer.echo(f"wrote {path}")

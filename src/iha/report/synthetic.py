@@ -67,6 +67,14 @@ def write_page(results: Path) -> Path:
     return results / "README.md"
 
 
+def draw_kept(results: Path, figures: Path) -> list[Path]:
+    """The figures of every kept sweep again, from its file."""
+    written = []
+    for path in sorted(results.glob("*.json")):
+        written += plot_sweep(read_results(path)["runs"], output_directory(figures / path.stem))
+    return written
+
+
 def markdown_page(results: Sequence[dict[str, Any]]) -> str:
     """Every kept sweep with its command and a table: test scores in percent, mean ± standard deviation over seeds."""
     head = (

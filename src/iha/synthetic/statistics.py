@@ -31,7 +31,7 @@ def summarise(records: Sequence[Run]) -> dict[str, Any]:
     variants: dict[tuple, list[Run]] = {}
     for record in records:
         variants.setdefault(_variant(record["config"]), []).append(record)
-    shown = _varying([record["config"] for record in records])
+    shown = varying([record["config"] for record in records])
     finished = [record for record in records if record["finished"]] or records
     equal: dict[str, float] = {"epochs": min(len(record["history"]) for record in finished)}
     for key in ("flops", "cpu_seconds"):
@@ -107,7 +107,7 @@ def label(config: dict[str, Any], shown: Sequence[str] = ()) -> str:
     return " ".join(parts)
 
 
-def _varying(configs: Sequence[dict[str, Any]]) -> list[str]:
+def varying(configs: Sequence[dict[str, Any]]) -> list[str]:
     """Fields with more than one value, among those of IHA alone where they are IHA's own; its P is always shown."""
     names = []
     for key in configs[0]:

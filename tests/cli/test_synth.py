@@ -71,7 +71,7 @@ def test_collect_keeps_a_sweep(tmp_path: Path) -> None:
     assert (kept / "README.md").read_text() == page
     again = tmp_path / "again"
     assert runner.invoke(app, ["collect", str(kept), "--figures", str(again)]).exit_code == 0
-    assert (again / "one" / "bars.png").read_bytes() == (kept / "figures" / "one" / "bars.png").read_bytes()
+    assert {path.name for path in (again / "one").iterdir()} == {"bars.png", "curves.png", "price.png"}
 
 
 def test_collect_names_what_it_cannot_read(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Grids of runs, and the scales by name."""
 
+from dataclasses import replace
+
 import pytest
 
 from iha.synthetic.config import SCALES, RunConfig, Scale, choose_scale, grid
@@ -56,6 +58,23 @@ def test_pseudo_keys_go_with_pseudo_heads_one_by_one() -> None:
         grid("binary", ("iha",), scale, pseudo_heads=(1, 2), pseudo_keys=(4,))
     with pytest.raises(ValueError, match="num_pseudo_keys must be at least 1, got 0"):
         grid("binary", ("iha",), scale, pseudo_heads=(1,), pseudo_keys=(0,))
+
+
+def test_windows_are_of_2_simplicial_attention_alone() -> None:
+    scale = choose_scale("quick", heads=(2,))
+    runs = grid("binary", ("mha", "simplicial"), scale, windows=(None, 4))
+    assert [(run.mechanism, run.window) for run in runs] == [
+        ("multihead", None),
+        ("simplicial", None),
+        ("simplicial", 4),
+    ]
+    assert "simplicial-H2-win4-w64" in runs[2].name
+    assert build_model(runs[2]).attention.windows == (None, 4)
+    check(runs)
+    with pytest.raises(ValueError, match="got 4 with multihead"):
+        replace(runs[0], window=4).check()
+    with pytest.raises(ValueError, match="at least 1; got 0 with simplicial"):
+        grid("binary", ("simplicial",), scale, windows=(0,))
 
 
 def test_interleaved_heads_that_start_as_paired_heads() -> None:

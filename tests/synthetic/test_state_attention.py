@@ -2,7 +2,7 @@
 
 import copy
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from iha.layers.multihead import MultiHeadAttention
+from iha.layers.simplicial import SimplicialAttention
 from iha.ops.native import compiler
 from iha.synthetic import state_attention
 from iha.synthetic.config import RunConfig
 from iha.synthetic.model import build_attention
-from iha.synthetic.state_attention import Tokens, attend_states, fits
+from iha.synthetic.state_attention import Tokens, _Pairs, _Triples, attend_states, fits
 from iha.synthetic.trainer import Trainer, build_model
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
@@ -67,14 +68,17 @@ def vectors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @needs_compiler
 @pytest.mark.usefixtures("vectors")
 @pytest.mark.parametrize("apart", [False, True])
-@pytest.mark.parametrize(("mechanism", "P"), [("mha", 1), ("iha", 2), ("iha", 8), ("simplicial", 1)])
-def test_long_examples_by_vectors_of_either_width(mechanism: str, P: int, apart: bool) -> None:
+@pytest.mark.parametrize(
+    ("mechanism", "P", "window"),
+    [("mha", 1, None), ("iha", 2, None), ("iha", 8, None), ("simplicial", 1, None), ("simplicial", 1, 20)],
+)
+def test_long_examples_by_vectors_of_either_width(mechanism: str, P: int, window: int | None, apart: bool) -> None:
     """The paper's shapes, 2-hop's positions (no multiple of 16) among them, against float64.
 
     Apart: some states have such large scores that the shift of all states does not serve a token that sees none.
     """
     torch.manual_seed(0)
-    attention = build_attention(mechanism, 48, 3, P, "random" if mechanism == "iha" else "", "paper")
+    attention = build_attention(mechanism, 48, 3, P, "random" if mechanism == "iha" else "", "paper", window=window)
     for places, lengths in ((64, (25, 36, 64)), (49, (36, 49))):
         x = torch.randn(2 * places, 48)
         # The rarer bit at the first three positions. 2-simplicial scores grow with the cube.
@@ -94,6 +98,33 @@ def test_long_examples_by_vectors_of_either_width(mechanism: str, P: int, apart:
         right = [wide, *torch.autograd.grad((wide * weight).sum(), [y, *exact.parameters()])]
         for a, b, c in zip(mine, theirs, right, strict=True):
             assert (a - c).abs().max() <= 3 * (b - c).abs().max() + 1e-6 * c.abs().max()
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("mechanism", "P"), [("mha", 1), ("iha", 2), ("simplicial", 1)])
+def test_no_number_depends_on_the_threads(mechanism: str, P: int, threads: Callable[[int], None]) -> None:
+    """Three heads shared by one, two or more threads than there are heads."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(3, 18, P, 16, requires_grad=True) for _ in range(3))
+    triples = [torch.randn(3, 18, 16, requires_grad=True) for _ in range(5)]
+    tokens = Tokens.of([torch.randint(2, (count, N, 1)) for count, N in ((3, 4), (2, 9))], 2, 9)
+    grad, results = torch.randn(len(tokens.state), 3, *([] if mechanism == "simplicial" else [P]), 16), []
+    for count in (1, 2, 4):
+        threads(count)
+        if mechanism == "simplicial":
+            out, inputs = _Triples.apply(tokens, 0.3, 9, *triples), triples
+        else:
+            out, inputs = _Pairs.apply(tokens, 0.3, q, k, v), [q, k, v]
+        results.append([out, *torch.autograd.grad(out, inputs, grad)])
+    for other in results[1:]:
+        assert all(map(torch.equal, results[0], other))
 
 
 @needs_compiler
@@ -162,6 +193,8 @@ def test_states_are_refused_where_they_do_not_fit() -> None:
         assert not build_model(other).has_states()
     wide = replace(narrow, width=16)
     assert build_model(wide).has_states()
+    assert not fits(SimplicialAttention(16, 2, causal=None, window=(4, 4)), 5)
+    assert fits(SimplicialAttention(16, 2, causal=None, window=(None, 4)), 5)
     large = replace(wide, mechanism="simplicial", sizes=(20,))  # 800 states: 4 GB of triples
     assert not build_model(large).has_states()
 

@@ -27,6 +27,9 @@ def synth(
     positions: Annotated[str, typer.Option(help="1d, 1d_size, 2d, comma-separated")] = "1d",
     learning_rates: Annotated[str | None, typer.Option(help="comma-separated")] = None,
     mixing_rates: Annotated[str, typer.Option(help="learning rate of alpha and R as a factor, comma-separated")] = "1",
+    windows: Annotated[
+        str | None, typer.Option(help="of the second keys of 2-simplicial attention, comma-separated; none by default")
+    ] = None,
     seeds: Annotated[str | None, typer.Option(help="comma-separated")] = None,
     widths: Annotated[str | None, typer.Option(help="of the model, comma-separated")] = None,
     batch_sizes: Annotated[str | None, typer.Option(help="examples a step, comma-separated")] = None,
@@ -68,7 +71,7 @@ def synth(
     runs = grid(
         task, words(mechanisms), chosen, pseudo_heads=integers(pseudo_heads) or (),
         pseudo_keys=integers(pseudo_keys) or (), inits=words(inits), positions=words(positions),
-        mixing_rates=decimals(mixing_rates) or (1.0,),
+        mixing_rates=decimals(mixing_rates) or (1.0,), windows=integers(windows) or (None,),
     )  # fmt: skip
     out = out or Path("results") / "synth" / f"{task}-{scale}"
     with bars() as progress:

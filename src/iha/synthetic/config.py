@@ -37,6 +37,7 @@ class RunConfig:
     norm: str = "pre"
     weight_decay: float = 0.0
     num_pseudo_keys: int | None = None  # P_k, of IHA; P when None
+    window: int | None = None  # of the second keys of 2-simplicial attention, in tokens; None for all others
 
     def __post_init__(self) -> None:
         with suppress(ValueError):  # an unknown mechanism is reported by `check`
@@ -65,6 +66,7 @@ class RunConfig:
             keys = "" if self.num_pseudo_keys is None else f"x{self.num_pseudo_keys}"
             parts += [f"P{self.num_pseudo_heads}{keys}", self.init]
             parts += [] if self.mixing_rate == 1 else [f"mix{self.mixing_rate:g}"]
+        parts += [] if self.window is None else [f"win{self.window}"]
         batch = [] if self.batch_size == 64 else [f"b{self.batch_size}"]
         norm = [] if self.norm == "pre" else [self.norm]
         decay = [] if self.weight_decay == 0 else [f"wd{self.weight_decay:g}"]
@@ -95,6 +97,11 @@ class RunConfig:
                 raise ValueError(f"{name} must be positive (and finite), got {getattr(self, name)}")
         if not 0 <= self.weight_decay < 1:
             raise ValueError(f"weight_decay must be in [0, 1), got {self.weight_decay}")
+        if self.window is not None and (self.mechanism != "simplicial" or self.window < 1):
+            raise ValueError(
+                f"window is that of the second keys of 2-simplicial attention, at least 1; got {self.window} with "
+                f"{self.mechanism}"
+            )
         if self.num_pseudo_keys is not None and self.num_pseudo_keys < 1:
             raise ValueError(f"num_pseudo_keys must be at least 1, got {self.num_pseudo_keys}")
         if self.init == "paired_heads" and (self.num_heads % self.num_pseudo_heads or self.num_pseudo_keys is not None):
@@ -152,6 +159,7 @@ def grid(
     inits: Sequence[str] = ("one_hot",),
     positions: Sequence[str] = ("1d",),
     mixing_rates: Sequence[float] = (1.0,),
+    windows: Sequence[int | None] = (None,),  # of 2-simplicial attention
 ) -> list[RunConfig]:
     """All runs of a sweep. Seeds are the outermost loop, so a sweep stopped early has compared everything once."""
     _one_of("task", task, tuple(TASKS))
@@ -172,7 +180,8 @@ def grid(
             scale.model, norm, decay,
         )  # fmt: skip
         if not plain.has_pseudo_heads:
-            runs[plain] = None
+            own_windows = windows if plain.mechanism == "simplicial" else (None,)
+            runs |= dict.fromkeys(replace(plain, window=window) for window in own_windows)
             continue
         numbers = zip(pseudo_heads or (heads,), pseudo_keys or (None,) * max(1, len(pseudo_heads)), strict=True)
         for (P, P_k), init, mixing_rate in itertools.product(numbers, inits, mixing_rates):

@@ -43,6 +43,7 @@ class SyntheticModel(nn.Module):
         positions: str = "1d",
         model: str = "ours",
         norm: str = "pre",
+        window: int | None = None,
     ) -> None:
         super().__init__()
         self.task, self.positions, self.norm = task, positions, norm
@@ -58,7 +59,9 @@ class SyntheticModel(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
         self.read_out = nn.Linear(width, task.num_outputs)
         # Created last, so that one seed gives every mechanism the same initial weights everywhere else.
-        self.attention = build_attention(mechanism, width, num_heads, num_pseudo_heads, init, model, num_pseudo_keys)
+        self.attention = build_attention(
+            mechanism, width, num_heads, num_pseudo_heads, init, model, num_pseudo_keys, window
+        )
 
     def forward(self, inputs: Tensor, size: int, lengths: Tensor | None = None) -> Tensor:
         """All examples of one size; or right-padded ones of several, with `lengths` (B,), for 1-D positions only."""
@@ -129,10 +132,14 @@ def build_attention(
     init: str,
     model: str = "ours",
     num_pseudo_keys: int | None = None,
+    window: int | None = None,
 ) -> SelfAttention:
-    """Bidirectional self-attention of any mechanism: the tasks are not causal."""
+    """Bidirectional self-attention of any mechanism: the tasks are not causal. `window` is that of the second keys of
+    2-simplicial attention."""
     found = find_mechanism(mechanism)
     options: dict[str, Any] = {"causal": None}
+    if window is not None:
+        options["window"] = (None, window)
     if found.has_pseudo_heads:
         options |= {"num_pseudo_heads": num_pseudo_heads, "num_pseudo_keys": num_pseudo_keys, "init": init}
     if found.has_pseudo_heads and init == "paired_heads":

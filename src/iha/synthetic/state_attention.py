@@ -9,12 +9,16 @@ all states (2-simplicial: of those that meet), not only of those present; a toke
 float32 is computed again alone. Weights are not kept for the backward pass: to compute them again costs less than
 memory does.
 
-The loops are C++ (state_kernels.cpp), compiled by the machine's own compiler when first used.
+The loops are C++ (state_kernels.cpp), compiled by the machine's own compiler when first used. torch's threads share the
+heads; no number depends on how many they are.
 """
 
 import ctypes
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -104,12 +108,14 @@ def table_bytes(attention: SelfAttention, num_states: int) -> int:
 
 
 def fits(attention: SelfAttention, num_states: int) -> bool:
-    """Whether the kernels support this layer: bidirectional and global, without RoPE, QK-norm or grouped heads, with
-    as many pseudo-keys as pseudo-queries and mixed heads as heads, with heads that fill vector registers, and with a
-    table of moderate size."""
+    """Whether the kernels support this layer: bidirectional and global (2-simplicial attention may have a window of
+    second keys), without RoPE, QK-norm or grouped heads, with as many pseudo-keys as pseudo-queries and mixed heads as
+    heads, with heads that fill vector registers, and with a table of moderate size."""
     if type(attention) not in _LAYERS or attention.head_dim % 8 or table_bytes(attention, num_states) > _LARGEST_TABLE:
         return False
     if attention.gate is not None or attention.exclusive:
+        return False
+    if isinstance(attention, SimplicialAttention) and attention.windows[0] is not None:
         return False
     plain = attention.causal is None and attention.window is None and attention.rope_theta is None
     alike = attention.num_pseudo_keys is None and attention.num_mixed_heads == attention.num_heads
@@ -127,7 +133,8 @@ def attend_states(attention: SelfAttention, x: Tensor, tokens: Tokens) -> Tensor
     if isinstance(attention, SimplicialAttention):
         (k1, k2), (v1, v2) = k.chunk(2, dim=-1), v.chunk(2, dim=-1)
         k2, v2 = k2 + attention.key_offset, v2 + attention.value_offset
-        heads = _Triples.apply(tokens, scale, *(t.transpose(0, 1).contiguous() for t in (q, k1, k2, v1, v2)))
+        window = attention.windows[1] or tokens.positions
+        heads = _Triples.apply(tokens, scale, window, *(t.transpose(0, 1).contiguous() for t in (q, k1, k2, v1, v2)))
     elif isinstance(attention, InterleavedHeadAttention):
         P = attention.num_pseudo_heads
         alphas = (attention.alpha_q, attention.alpha_k, attention.alpha_v)
@@ -152,7 +159,8 @@ class _Pairs(torch.autograd.Function):
         meetings = _Meetings.of(tokens, S, _library(D, P))
         tops, totals, out = tokens.empty(H, P), tokens.empty(H, P), tokens.empty(H, P, D)
         arrays = (*tokens.arrays(), meetings.start, q, k, v, tops, totals, out)
-        _library(D, P).pairs_forward(H, S, tokens.positions, ctypes.c_float(scale), *map(pointer, arrays))
+        numbers = (S, tokens.positions, ctypes.c_float(scale))
+        _over_heads(_library(D, P).pairs_forward, H, *numbers, *map(pointer, arrays))
         ctx.tokens, ctx.scale, ctx.meetings = tokens, scale, meetings
         ctx.save_for_backward(q, k, v, tops, totals, out)
         return out
@@ -165,7 +173,8 @@ class _Pairs(torch.autograd.Function):
         grads = [torch.zeros_like(t) for t in (q, k, v)]
         tokens, meetings = ctx.tokens, ctx.meetings
         read = (tokens.first, tokens.order, meetings.start, meetings.who, q, k, v, tops, totals, out, grad.contiguous())
-        _library(D, P).pairs_backward(H, S, meetings.most, ctypes.c_float(ctx.scale), *map(pointer, (*read, *grads)))
+        numbers = (S, meetings.most, ctypes.c_float(ctx.scale))
+        _over_heads(_library(D, P).pairs_backward, H, *numbers, *map(pointer, (*read, *grads)))
         return None, None, *grads
 
 
@@ -211,18 +220,20 @@ class GeluDot(torch.autograd.Function):
 
 
 class _Triples(torch.autograd.Function):
-    """q, k1, k2, v1, v2 (H, S, D) of the states to the heads (rows, H, D) of the tokens."""
+    """q, k1, k2, v1, v2 (H, S, D) of the states to the heads (rows, H, D) of the tokens.
+
+    `window` is that of the second keys.
+    """
 
     @staticmethod
-    def forward(ctx, tokens: Tokens, scale: float, *states: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+    def forward(ctx, tokens: Tokens, scale: float, window: int, *states: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         H, S, D = states[0].shape
         meetings = _Meetings.of(tokens, S, _library(D, 1))
         tops, totals, out = tokens.empty(H), tokens.empty(H), tokens.empty(H, D)
         arrays = (*tokens.arrays(), meetings.start, *states, tops, totals, out)
-        _library(D, 1).triples_forward(
-            H, S, tokens.positions, tokens.count, ctypes.c_float(scale), *map(pointer, arrays)
-        )
-        ctx.tokens, ctx.scale, ctx.meetings = tokens, scale, meetings
+        numbers = (S, tokens.positions, tokens.count, window, ctypes.c_float(scale))
+        _over_heads(_library(D, 1).triples_forward, H, *numbers, *map(pointer, arrays))
+        ctx.tokens, ctx.scale, ctx.window, ctx.meetings = tokens, scale, window, meetings
         ctx.save_for_backward(*states, tops, totals, out)
         return out
 
@@ -234,16 +245,26 @@ class _Triples(torch.autograd.Function):
         grads = [torch.zeros_like(t) for t in states]
         tokens, meetings = ctx.tokens, ctx.meetings
         read = (*tokens.arrays(), meetings.start, *states, tops, totals, out, grad.contiguous())
-        _library(D, 1).triples_backward(
-            H,
-            S,
-            tokens.positions,
-            tokens.count,
-            meetings.most,
-            ctypes.c_float(ctx.scale),
-            *map(pointer, (*read, *grads)),
-        )
-        return None, None, *grads
+        numbers = (S, tokens.positions, tokens.count, ctx.window, meetings.most, ctypes.c_float(ctx.scale))
+        _over_heads(_library(D, 1).triples_backward, H, *numbers, *map(pointer, (*read, *grads)))
+        return None, None, None, *grads
+
+
+def _over_heads(kernel: Callable[..., None], H: int, *arguments: object) -> None:
+    """The kernel for all heads, shared by torch's threads."""
+    threads = min(H, torch.get_num_threads())
+    if threads == 1:
+        kernel(0, H, H, *arguments)
+        return
+    ends = [H * (i + 1) // threads for i in range(threads)]
+    shares = [_pool().submit(kernel, begin, end, H, *arguments) for begin, end in pairwise([0, *ends])]
+    for share in shares:
+        share.result()
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor()
 
 
 def _library(D: int, P: int) -> ctypes.CDLL:

@@ -64,14 +64,14 @@ static inline float smallest(const float *a) {
 /* Kept for the backward pass: tops, what scores were shifted by, and totals, what a row is divided by, both (F, H, P).
    The tokens of a state share the largest score of all states. One that sees only far smaller scores is computed again,
    alone, shifted by its own largest. */
-extern "C" void pairs_forward(int H, int S, int positions, float scale, ints first, ints order, ints begin, ints length,
-                              ints state, ints start, reads q, reads k, reads v, writes tops, writes totals,
-                              writes out /* (F, H, P, D) */) {
+extern "C" void pairs_forward(int from_head, int to_head, int H, int S, int positions, float scale, ints first,
+                              ints order, ints begin, ints length, ints state, ints start, reads q, reads k, reads v,
+                              writes tops, writes totals, writes out /* (F, H, P, D) */) {
     const int K = S * P, ids = S / positions, groups = (S + GROUP - 1) / GROUP;
     float *keys = room((size_t)up(K) * D), *w = room((size_t)up(K) * ROWS);
     float *sums_of = room((size_t)ids * SLOTS * P * D), *ones = room((size_t)ids * SLOTS * P), *line = room(up(K));
     int *local = locals(S, positions);
-    for (int h = 0; h < H; h++) {
+    for (int h = from_head; h < to_head; h++) {
         pack(keys, k + (size_t)h * K * D, K);
         for (int g = 0; g < groups; g++) {
             const int from = g * GROUP, to = from + GROUP < S ? from + GROUP : S;
@@ -184,13 +184,13 @@ extern "C" void pairs_forward(int H, int S, int positions, float scale, ints fir
 }
 
 /* Gradients of q, k and v, which must come zeroed. */
-extern "C" void pairs_backward(int H, int S, int most, float scale, ints first, ints order, ints start, ints who, reads q,
-                               reads k, reads v, reads tops, reads totals, reads out, reads grad, writes dq,
-                               writes dk, writes dv) {
+extern "C" void pairs_backward(int from_head, int to_head, int H, int S, int most, float scale, ints first, ints order,
+                               ints start, ints who, reads q, reads k, reads v, reads tops, reads totals, reads out,
+                               reads grad, writes dq, writes dk, writes dv) {
     const int K = S * P, groups = (S + GROUP - 1) / GROUP;
     float *keys = room((size_t)up(K) * D), *values = room((size_t)up(K) * D), *w = room((size_t)up(K) * ROWS);
     float *grads = room((size_t)most * P * D), *ones = room((size_t)most * P);
-    for (int h = 0; h < H; h++) {
+    for (int h = from_head; h < to_head; h++) {
         pack(keys, k + (size_t)h * K * D, K), pack(values, v + (size_t)h * K * D, K);
         for (int g = 0; g < groups; g++) {
             const int from = g * GROUP, to = from + GROUP < S ? from + GROUP : S;

@@ -1,7 +1,8 @@
 /* 2-simplicial attention: q, k1, k2, v1, v2 (H, S, D).
 
    The weights of a query state, (S, S), are computed for SLOTS positions of the first key at a time, used for the
-   tokens of the state and, in the backward pass, computed again. */
+   tokens of the state and, in the backward pass, computed again. A token sees the second keys less than `window`
+   positions away. */
 
 #pragma once
 
@@ -52,6 +53,13 @@ static inline void spread(float *const *to, int positions, reads is, int L, floa
     }
 }
 
+/* The second keys that a token sees, as positions of its example: from ... to - 1. */
+struct sight {
+    int from, to;
+    sight(int place, int N, int window)
+        : from(place < window ? 0 : place - window + 1), to(N - place < window ? N : place + window) {}
+};
+
 /* The rows of weights that the tokens of one query state need, in parts of SLOTS positions. */
 struct table {
     int S, positions, ids, W, height, parts; /* height: rows of a part, at most */
@@ -91,21 +99,25 @@ struct table {
 /* Kept for the backward pass: tops, what scores were shifted by, and totals, both (F, H). The tokens of a state share
    the largest score that meets. One that sees only far smaller scores is computed again, alone, shifted by its own
    largest. */
-extern "C" void triples_forward(int H, int S, int positions, int F, float scale, ints first, ints order, ints begin,
-                                ints length, ints state, ints start, reads q, reads k1, reads k2, reads v1, reads v2,
-                                writes tops, writes totals, writes out /* (F, H, D) */) {
+extern "C" void triples_forward(int from_head, int to_head, int H, int S, int positions, int F, int window, float scale,
+                                ints first, ints order, ints begin, ints length, ints state, ints start, reads q,
+                                reads k1, reads k2, reads v1, reads v2, writes tops, writes totals,
+                                writes out /* (F, H, D) */) {
     table t(S, positions, start);
     const int W = t.W, blocks = W / BLOCK;
     float *keys = room((size_t)W * D), *weights = room((size_t)t.parts * t.height * W), *is = room((size_t)F * W);
     float(*rows)[D] = (float(*)[D])room((size_t)t.height * D);
     char *used = (char *)calloc(F, blocks);
     memset(is, 0, (size_t)F * W * sizeof(float));
-    for (int n = 0; n < F; n++) /* the states in a token's example, and the blocks that have any */
-        for (int k = 0; k < length[order[n]]; k++) {
-            const unsigned c = state[begin[order[n]] + k];
+    for (int n = 0; n < F; n++) { /* the second keys that a token sees, and the blocks that have any */
+        const int f = order[n];
+        const sight near(f - begin[f], length[f], window);
+        for (int k = near.from; k < near.to; k++) {
+            const unsigned c = state[begin[f] + k];
             is[(size_t)n * W + c] = 1, used[(size_t)n * blocks + c / BLOCK] = 1;
         }
-    for (int h = 0; h < H; h++) {
+    }
+    for (int h = from_head; h < to_head; h++) {
         const size_t head = (size_t)h * S * D;
         pack(keys, k2 + head, S);
         for (int s = 0; s < S; s++) {
@@ -113,10 +125,11 @@ extern "C" void triples_forward(int H, int S, int positions, int F, float scale,
             t.of(s);
             const feat mine = scale * load<feat>(q + head + (size_t)s * D);
             auto largest_seen = [&](int f) {
+                const sight near(f - begin[f], length[f], window);
                 float top = -1e30f;
                 for (int j = 0; j < length[f]; j++) {
                     reads line = weights + ((size_t)j / SLOTS * t.height + t.row[state[begin[f] + j]]) * W;
-                    for (int k = 0; k < length[f]; k++) top = fmaxf(top, line[state[begin[f] + k]]);
+                    for (int k = near.from; k < near.to; k++) top = fmaxf(top, line[state[begin[f] + k]]);
                 }
                 return top;
             };
@@ -141,6 +154,7 @@ extern "C" void triples_forward(int H, int S, int positions, int F, float scale,
                     for (int n = from; n < to; n++) {
                         const int f = order[n], N = length[f], R = N - slot < SLOTS ? N - slot : SLOTS;
                         if (R <= 0) continue;
+                        const sight near(f - begin[f], N, window);
                         ints seen = state + begin[f];
                         const float *lines[SLOTS];
                         for (int r = 0; r < R; r++) lines[r] = w + (size_t)t.row[seen[slot + r]] * W;
@@ -149,7 +163,7 @@ extern "C" void triples_forward(int H, int S, int positions, int F, float scale,
                         by_rows(R, [&](auto rows_here, int r) {
                             const int count = decltype(rows_here)::value;
                             feat a[count];
-                            exchange<count, false>(lines + r, N, seen, v2 + head, nullptr, a, nullptr);
+                            exchange<count, false>(lines + r, near.to - near.from, seen + near.from, v2 + head, nullptr, a, nullptr);
                             for (int i = 0; i < count; i++) sums += a[i] * load<feat>(v1 + head + (size_t)seen[slot + r + i] * D);
                             /* The sum of the same weights: of whole columns, of which those in the example count. */
                             for (int b = 0; b < blocks; b++) {
@@ -176,10 +190,10 @@ extern "C" void triples_forward(int H, int S, int positions, int F, float scale,
 }
 
 /* Gradients of q, k1, k2, v1 and v2, which must come zeroed. */
-extern "C" void triples_backward(int H, int S, int positions, int F, int most, float scale, ints first, ints order,
-                                 ints begin, ints length, ints state, ints start, reads q, reads k1, reads k2, reads v1,
-                                 reads v2, reads tops, reads totals, reads out, reads grad, writes dq, writes dk1,
-                                 writes dk2, writes dv1, writes dv2) {
+extern "C" void triples_backward(int from_head, int to_head, int H, int S, int positions, int F, int window, int most,
+                                 float scale, ints first, ints order, ints begin, ints length, ints state, ints start,
+                                 reads q, reads k1, reads k2, reads v1, reads v2, reads tops, reads totals, reads out,
+                                 reads grad, writes dq, writes dk1, writes dk2, writes dv1, writes dv2) {
     table t(S, positions, start);
     const int W = t.W, L = up(positions);
     float *keys = room((size_t)W * D), *w = room((size_t)t.height * W), *ds = room((size_t)t.height * W);
@@ -187,10 +201,12 @@ extern "C" void triples_backward(int H, int S, int positions, int F, int most, f
     float *lines = room((size_t)SLOTS * L), *grads = room((size_t)most * D), *ones = room(most);
     float(*rows)[D] = (float(*)[D])room((size_t)t.height * D);
     memset(is, 0, (size_t)F * t.ids * L * sizeof(float));
-    for (int n = 0; n < F; n++)
-        for (int k = 0; k < length[order[n]]; k++)
-            is[((size_t)n * t.ids + state[begin[order[n]] + k] / positions) * L + k] = 1;
-    for (int h = 0; h < H; h++) {
+    for (int n = 0; n < F; n++) {
+        const int f = order[n];
+        const sight near(f - begin[f], length[f], window);
+        for (int k = near.from; k < near.to; k++) is[((size_t)n * t.ids + state[begin[f] + k] / positions) * L + k] = 1;
+    }
+    for (int h = from_head; h < to_head; h++) {
         const size_t head = (size_t)h * S * D;
         pack(keys, k2 + head, S);
         for (int id = 0; id < t.ids; id++)
@@ -230,6 +246,7 @@ extern "C" void triples_backward(int H, int S, int positions, int F, int most, f
                     for (int n = begins, i = begins - first[s]; n < ends; n++, i++) {
                         const int f = order[n], N = length[f], R = N - slot < SLOTS ? N - slot : SLOTS;
                         if (R <= 0 || tops[(size_t)f * H + h] != top) continue;
+                        const sight near(f - begin[f], N, window);
                         ints seen = state + begin[f];
                         const feat g = load<feat>(grads + (size_t)i * D);
                         float mixed[SLOTS][D], *to[SLOTS];
@@ -250,13 +267,14 @@ extern "C" void triples_backward(int H, int S, int positions, int F, int most, f
                         by_rows(R, [&](auto rows_here, int r) {
                             const int count = decltype(rows_here)::value, B = WIDEST / 8;
                             feat a[count];
-                            exchange<count, true>(from + r, N, seen, v2 + head, mixed + r, a, dv2 + head);
+                            exchange<count, true>(from + r, near.to - near.from, seen + near.from, v2 + head, mixed + r, a, dv2 + head);
                             for (int j = 0; j < count; j++) add(dv1 + head + (size_t)seen[slot + r + j] * D, g * a[j]);
+                            const int left = near.from - near.from % (B * BLOCK);
                             float *onto[count];
-                            for (int j = 0; j < count; j++) onto[j] = to[r + j];
-                            for (int b = 0; by_two && b < N; b += B * BLOCK) {
+                            for (int j = 0; j < count; j++) onto[j] = to[r + j] + left;
+                            for (int b = left; by_two && b < near.to; b += B * BLOCK) {
                                 reads x = second + (size_t)b * D;
-                                if (b + (B - 1) * BLOCK < N) spread<count, B>(onto, positions, mask + b, L, ones[i], mixed + r, x);
+                                if (b + (B - 1) * BLOCK < near.to) spread<count, B>(onto, positions, mask + b, L, ones[i], mixed + r, x);
                                 else spread<count, 1>(onto, positions, mask + b, L, ones[i], mixed + r, x);
                                 for (int j = 0; j < count; j++) onto[j] += B * BLOCK;
                             }

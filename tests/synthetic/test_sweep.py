@@ -132,6 +132,16 @@ def test_a_sweep_writes_records_and_summary_and_refuses_another_configuration(tm
         run_sweep(runs[:1], out)
 
 
+def test_threads_of_a_run_change_nothing_but_its_time(tmp_path: Path) -> None:
+    run = replace(TINY_IHA, width=32, model="paper", epochs=2)
+    one, two = (run_sweep([run], tmp_path / str(n), workers=1, threads=n)["variants"][0] for n in (1, 2))
+    assert two["final"]["mean"] == pytest.approx(one["final"]["mean"], abs=0.01)
+    losses = [[e["train_loss"] for e in read_runs(tmp_path / str(n))[0]["history"]] for n in (1, 2)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
+        run_sweep([run], tmp_path / "none", threads=0)
+
+
 def test_refused_before_anything_is_written(tmp_path: Path) -> None:
     out = tmp_path / "out"
     bad = {

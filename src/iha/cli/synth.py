@@ -47,7 +47,8 @@ def synth(
     kernels: Annotated[
         str, typer.Option(help="what computes attention: layers, states (faster, same numbers), or auto")
     ] = "auto",
-    workers: Annotated[int, typer.Option(help="runs at once, one thread each; all cores when 0")] = 0,
+    workers: Annotated[int, typer.Option(help="runs at once; as many as cores when 0")] = 0,
+    threads: Annotated[int, typer.Option(help="of each run; more than one is for a sweep's last run")] = 1,
     out: Annotated[Path | None, typer.Option(help="results; a rerun with the same directory goes on")] = None,
 ) -> None:
     """Train one-layer models with different attention on a synthetic task, and compare them.
@@ -75,7 +76,9 @@ def synth(
     )  # fmt: skip
     out = out or Path("results") / "synth" / f"{task}-{scale}"
     with bars() as progress:
-        summary = run_sweep(runs, out, workers=workers, kernels=kernels, command=command_line(), progress=progress)
+        summary = run_sweep(
+            runs, out, workers=workers, threads=threads, kernels=kernels, command=command_line(), progress=progress
+        )
     summary_table(summary).print()
     try:
         written = plot_sweep(read_runs(out), out)

@@ -1,6 +1,7 @@
 """Many runs, in worker processes. After a kill at any moment, the same call resumes.
 
-One thread per worker: the runs are small, and two runs in parallel do more than one run on two threads.
+One thread per worker by default: the runs are small, and two runs in parallel do more than one run on two threads. More
+are for the last run of a sweep, with the state kernels, which lose little by sharing their heads.
 """
 
 import multiprocessing
@@ -35,6 +36,7 @@ def run_sweep(
     out: Path,
     *,
     workers: int = 0,
+    threads: int = 1,  # of each worker
     kernels: str = "auto",
     command: str = "",
     progress: Progress = silent,
@@ -46,6 +48,8 @@ def run_sweep(
     workers = workers or min(len(runs), os.cpu_count() or 1)
     if workers < 1:
         raise ValueError(f"a sweep needs at least one run and one worker, got {len(runs)} runs and {workers} workers")
+    if threads < 1:
+        raise ValueError(f"threads must be at least 1, got {threads}")
     check(runs)
     _check_directory(runs, out)
     directory = output_directory(out / RUNS)
@@ -55,7 +59,7 @@ def run_sweep(
         if not (out / PLAN).exists():
             write_plan(out, list(runs), command)
         with _default_environment(ALLOCATOR):
-            _train_all(runs, directory, workers, kernels, command, progress)
+            _train_all(runs, directory, workers, threads, kernels, command, progress)
         summary = summarise(read_runs(out))
         record = Record.new(SUMMARY_KIND, command=command, config={"runs": [run.as_json() for run in runs]})
         write_record(out / SUMMARY, record.finished(summary))
@@ -119,11 +123,17 @@ def _default_environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 def _train_all(
-    runs: Sequence[RunConfig], directory: Path, workers: int, kernels: str, command: str, progress: Progress
+    runs: Sequence[RunConfig],
+    directory: Path,
+    workers: int,
+    threads: int,
+    kernels: str,
+    command: str,
+    progress: Progress,
 ) -> None:
     context = multiprocessing.get_context("spawn")
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(os.getpid(),))
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(os.getpid(), threads))
     failures: dict[str, BaseException] = {}
     try:
         pending: dict[Future, RunConfig] = {pool.submit(train, run, directory, kernels, command): run for run in runs}
@@ -195,8 +205,8 @@ class _Bars:
         self.open[config] = stack, task, done
 
 
-def _start_worker(parent: int) -> None:
-    torch.set_num_threads(1)
+def _start_worker(parent: int, threads: int) -> None:
+    torch.set_num_threads(threads)
     choose_products()
 
     def watch() -> None:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from iha.layers.base import SelfAttention
 from iha.layers.mechanisms import find_mechanism
-from iha.synthetic import state_attention
+from iha.synthetic.state_attention import attend_states, fits
+from iha.synthetic.state_kernels import GeluDot, Tokens
 from iha.synthetic.tasks import Task
 
 POSITIONS = ("1d", "2d", "1d_size")
@@ -83,21 +84,21 @@ class SyntheticModel(nn.Module):
         if len(self.task.vocabularies) != 1 or self.positions != "1d":
             return False
         num_states = self.task.vocabularies[0] * self.task.length(max(self.task.sizes))
-        return state_attention.fits(self.attention, num_states)
+        return fits(self.attention, num_states)
 
     def forward_states(self, parts: Sequence[Tensor]) -> Tensor:
         """Examples of several sizes at once, ids (B, N, 1) each: outputs (F, num_outputs) of all their F tokens."""
         table, places = self.embed.get_parameter("0.weight"), self.places.get_parameter("0.weight")
-        tokens = state_attention.Tokens.of(parts, len(table), len(places))
+        tokens = Tokens.of(parts, len(table), len(places))
         states = (table[:, None] + places).flatten(0, 1)  # (S, E)
         x = F.embedding(tokens.state, states)  # (rows, E): more than F, see Tokens
         if self.norm == "pre":
-            x = x + state_attention.attend_states(self.attention, self.attention_norm(states), tokens)
+            x = x + attend_states(self.attention, self.attention_norm(states), tokens)
             if isinstance(self.final_norm, nn.Identity) and self.read_out.out_features == 1:
                 return self._read_out(x)[: tokens.count]
             x = x + self.mlp(self.mlp_norm(x))
         else:
-            x = self.attention_norm(x + state_attention.attend_states(self.attention, states, tokens))
+            x = self.attention_norm(x + attend_states(self.attention, states, tokens))
             x = self.mlp_norm(x + self.mlp(x))
         return self.read_out(self.final_norm(x))[: tokens.count]
 
@@ -106,7 +107,7 @@ class SyntheticModel(nn.Module):
         last, last_bias = self.mlp.get_parameter("2.weight"), self.mlp.get_parameter("2.bias")
         hidden = self.mlp[0](self.mlp_norm(x))  # (F, 4E)
         row, bias = self.read_out.weight, self.read_out.bias
-        added = state_attention.GeluDot.apply(hidden, (row @ last)[0])  # (F,)
+        added = GeluDot.apply(hidden, (row @ last)[0])  # (F,)
         return F.linear(x, row, bias + row @ last_bias) + added[:, None]
 
     def _places(self, N: int, size: int, device: torch.device) -> Tensor:

@@ -12,8 +12,10 @@
 #include "state_vectors.hpp"
 
 #include "state_mixing.hpp"
-#include "state_pairs.hpp"
-#include "state_triples.hpp"
+#include "state_pairs_backward.hpp"
+#include "state_pairs_forward.hpp"
+#include "state_triples_backward.hpp"
+#include "state_triples_forward.hpp"
 
 /* Fills start (S * S + 1) and who (the sum of all lengths). Returns the largest number of tokens of one state. */
 extern "C" int meetings(int S, ints first, ints order, ints begin, ints length, ints state, int32_t *start, int32_t *who) {

@@ -132,6 +132,20 @@ def test_a_sweep_writes_records_and_summary_and_refuses_another_configuration(tm
         run_sweep(runs[:1], out)
 
 
+def test_runs_that_pause_at_an_epoch_end_as_if_they_had_not(tmp_path: Path) -> None:
+    runs = [replace(TINY, epochs=2), replace(TINY_IHA, epochs=3)]
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    summary = run_sweep(runs, out, workers=1, pause_at=1)
+    assert [(v["epochs"], v["finished"]) for v in summary["variants"]] == [([1], [False])] * 2
+    summary = run_sweep(runs, out, workers=1, pause_at=2)
+    assert [(v["epochs"], v["finished"]) for v in summary["variants"]] == [([2], [True]), ([2], [False])]
+    run_sweep(runs, out, workers=1)
+    run_sweep(runs, whole, workers=1)
+    assert [numbers(run) for run in read_runs(out)] == [numbers(run) for run in read_runs(whole)]
+    with pytest.raises(ValueError, match="pause_at must be at least 1, got 0"):
+        run_sweep(runs, tmp_path / "none", pause_at=0)
+
+
 def test_threads_of_a_run_change_nothing_but_its_time(tmp_path: Path) -> None:
     run = replace(TINY_IHA, width=32, model="paper", epochs=2)
     one, two = (run_sweep([run], tmp_path / str(n), workers=1, threads=n)["variants"][0] for n in (1, 2))

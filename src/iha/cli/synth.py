@@ -47,6 +47,9 @@ def synth(
     kernels: Annotated[
         str, typer.Option(help="what computes attention: layers, states (faster, same numbers), or auto")
     ] = "auto",
+    pause_at: Annotated[
+        int | None, typer.Option(help="stop every run after this epoch for now; without it the same command goes on")
+    ] = None,
     workers: Annotated[int, typer.Option(help="runs at once; as many as cores when 0")] = 0,
     threads: Annotated[int, typer.Option(help="of each run; more than one is for a sweep's last run")] = 1,
     out: Annotated[Path | None, typer.Option(help="results; a rerun with the same directory goes on")] = None,
@@ -77,8 +80,9 @@ def synth(
     out = out or Path("results") / "synth" / f"{task}-{scale}"
     with bars() as progress:
         summary = run_sweep(
-            runs, out, workers=workers, threads=threads, kernels=kernels, command=command_line(), progress=progress
-        )
+            runs, out, workers=workers, threads=threads, kernels=kernels, pause_at=pause_at, command=command_line(),
+            progress=progress,
+        )  # fmt: skip
     summary_table(summary).print()
     try:
         written = plot_sweep(read_runs(out), out)

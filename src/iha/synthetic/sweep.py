@@ -38,11 +38,13 @@ def run_sweep(
     workers: int = 0,
     threads: int = 1,  # of each worker
     kernels: str = "auto",
+    pause_at: int | None = None,
     command: str = "",
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """Trains what is not trained yet and returns the summary, which is in `out` as JSON with every run's record.
 
+    With `pause_at` every run stops after that epoch for now, so that all can be compared there before any goes on.
     Refused before anything is written: configurations that cannot run here, and a directory with other contents.
     """
     workers = workers or min(len(runs), os.cpu_count() or 1)
@@ -50,6 +52,8 @@ def run_sweep(
         raise ValueError(f"a sweep needs at least one run and one worker, got {len(runs)} runs and {workers} workers")
     if threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
+    if pause_at is not None and pause_at < 1:
+        raise ValueError(f"pause_at must be at least 1, got {pause_at}")
     check(runs)
     _check_directory(runs, out)
     directory = output_directory(out / RUNS)
@@ -59,7 +63,7 @@ def run_sweep(
         if not (out / PLAN).exists():
             write_plan(out, list(runs), command)
         with _default_environment(ALLOCATOR):
-            _train_all(runs, directory, workers, threads, kernels, command, progress)
+            _train_all(runs, directory, workers, threads, (kernels, command, pause_at), progress)
         summary = summarise(read_runs(out))
         record = Record.new(SUMMARY_KIND, command=command, config={"runs": [run.as_json() for run in runs]})
         write_record(out / SUMMARY, record.finished(summary))
@@ -123,20 +127,15 @@ def _default_environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 def _train_all(
-    runs: Sequence[RunConfig],
-    directory: Path,
-    workers: int,
-    threads: int,
-    kernels: str,
-    command: str,
-    progress: Progress,
+    runs: Sequence[RunConfig], directory: Path, workers: int, threads: int, how: tuple[Any, ...], progress: Progress
 ) -> None:
+    """`how`: the further arguments of `train`."""
     context = multiprocessing.get_context("spawn")
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(os.getpid(), threads))
     failures: dict[str, BaseException] = {}
     try:
-        pending: dict[Future, RunConfig] = {pool.submit(train, run, directory, kernels, command): run for run in runs}
+        pending: dict[Future, RunConfig] = {pool.submit(train, run, directory, *how): run for run in runs}
         with progress.task("runs", total=len(runs)) as all_runs, _Bars(directory, progress) as shown:
             while pending:
                 done, _ = wait(pending, timeout=_REFRESH_SECONDS, return_when=FIRST_COMPLETED)

@@ -168,8 +168,13 @@ class Trainer:
         return record.finished(self.results(), seconds)
 
 
-def train(config: RunConfig, directory: Path, kernels: str = "auto", command: str = "") -> Run:
-    """Start or resume one run; its record and checkpoint are in `directory` under the run's name."""
+def train(
+    config: RunConfig, directory: Path, kernels: str = "auto", command: str = "", pause_at: int | None = None
+) -> Run:
+    """Start or resume one run; its record and checkpoint are in `directory` under the run's name.
+
+    `pause_at` is the epoch after which it stops for now, unfinished: a later call goes on.
+    """
     record_path, state_path = files.run_paths(directory, config)
     if record_path.exists():
         run = files.read_run(record_path)
@@ -200,6 +205,8 @@ def train(config: RunConfig, directory: Path, kernels: str = "auto", command: st
             saved = time.monotonic()
 
     while not trainer.finished:
+        if pause_at is not None and trainer.epoch >= pause_at:
+            return files.read_run(record_path)
         trainer.run_epoch(after_step)
         save()
         saved = time.monotonic()

@@ -10,7 +10,7 @@ from iha.synthetic.files import PLAN, read_plan, read_results, write_results
 from iha.synthetic.statistics import after, spread, summarise, without_seed
 from iha.synthetic.sweep import read_runs
 
-_EPOCHS = (1, 4, 9, 16, 25, 50, 100)  # shown on the page, up to the longest run
+_EPOCHS = (1, 4, 9, 16, 25, 50, 75, 100, 150)  # shown on the page, up to the longest run
 _DIGITS = 6  # kept of every number
 
 
@@ -80,7 +80,8 @@ def markdown_page(results: Sequence[dict[str, Any]]) -> str:
     head = (
         "# Kept results of `iha synth`\n\n"
         "Written by `iha collect results/synthetic` from the JSON files beside it; `docs/synthetic.md` says what they "
-        "mean. Test scores in %, mean ± standard deviation over the seeds that got so far (n). FLOPs and time are "
+        "mean. Test scores in %, mean ± standard deviation over the seeds that got so far (n); *best* is that "
+        "of the epoch with the best validation score. FLOPs and time are "
         "those of the cheapest finished run (of all runs where none is finished); time is CPU time on one core. The "
         "model is the paper's or our first one, `ours`; commands are as they were typed then, and to repeat one of "
         "`ours` with `--scale paper` takes `--model ours --widths 64` today.\n"
@@ -93,7 +94,7 @@ def _sweep_section(result: dict[str, Any]) -> str:
     longest, equal = max(len(run["history"]) for run in runs), summary["equal"]
     epochs = sorted({*(epoch for epoch in _EPOCHS if epoch < longest), longest})
     numbers = (
-        "seeds", "epochs", *(f"epoch {epoch}" for epoch in epochs), f"at {equal['flops']:.2g} FLOPs",
+        "seeds", "epochs", "best", *(f"epoch {epoch}" for epoch in epochs), f"at {equal['flops']:.2g} FLOPs",
         f"after {equal['cpu_seconds']:.0f} s", "s/epoch", "FLOPs/epoch",
     )  # fmt: skip
     table = Table("", ["", *(Column(title, align="right") for title in numbers)])
@@ -104,7 +105,8 @@ def _sweep_section(result: dict[str, Any]) -> str:
         scores = [_percent(spread([after(run, epoch) for run in group]), counted=True) for epoch in epochs]
         prices = [_percent(variant[key], counted=True) for key in ("equal_flops", "equal_cpu_seconds")]
         costs = [f"{variant['cpu_seconds_per_epoch']:.1f}", f"{variant['flops_per_epoch']:.2e}"]
-        table.add([variant["label"], len(group), shown, *scores, *prices, *costs])
+        best = _percent(variant["final"], counted=True)
+        table.add([variant["label"], len(group), shown, best, *scores, *prices, *costs])
     finished = f"{result['runs_finished']} of {result['runs_planned']} runs finished"
     models = ", ".join(sorted({run["config"]["model"] for run in runs}))
     head = f"## {result['experiment']}\n\n`{result['command']}`: {finished}. Model: {models}.\n\n"

@@ -22,6 +22,17 @@ for seed in 0 1 2; do
     synth binary-model-s$seed binary --mechanisms multihead,iha,simplicial $paper --seeds $seed
 done
 
+# The control at 1e-4 alone, as far as it was run; 2-simplicial attention with the second window of its published kernels.
+synth ternary-model-control-1e-4-s0 ternary --mechanisms iha --pseudo-heads 1 $paper --learning-rates 1e-4 --seeds 0 --pause-at 60
+synth ternary-model-window-s0 ternary --mechanisms simplicial --windows 32 $paper --learning-rates 1e-3 --seeds 0 --pause-at 10
+# What the paper leaves open, with its model at small cost: 3-hop with m = 5 alone.
+cheap="--scale paper --sizes 5 --train-examples 10000 --epochs 15 --seeds 0"
+synth ternary-m5-norm ternary --mechanisms multihead,iha,simplicial $cheap --batch-sizes 32 --learning-rates 1e-3 --norms pre,post
+synth ternary-m5-inits ternary --mechanisms iha $cheap --batch-sizes 32 --learning-rates 1e-3 --inits warm_start,orthogonal
+synth ternary-m5-control ternary --mechanisms iha --pseudo-heads 1 $cheap --batch-sizes 32 --learning-rates 1e-3
+synth ternary-m5-batch ternary --mechanisms multihead,iha,simplicial $cheap --batch-sizes 128 --learning-rates 1e-3
+synth ternary-m5-rates ternary --mechanisms multihead,iha,simplicial $cheap --batch-sizes 32 --learning-rates 3e-3
+
 # All below: our first reading of the model ("ours"), at a smaller scale.
 small="--scale small --epochs 9"
 bank="--scale small --max-size 16 --train-examples 10000 --epochs 12"

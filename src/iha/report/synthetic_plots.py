@@ -7,6 +7,7 @@ from typing import Any
 
 from iha.evaluate.paper import SYNTHETIC_LEADS
 from iha.synthetic.statistics import label, summarise, varying, without_seed
+from iha.synthetic.tasks import TASKS
 
 _AXES = {"epochs": "epochs", "flops": "training FLOPs", "cpu_seconds": "training time on one core, s"}
 _STYLES = ("-", "--", ":", "-.")  # of the learning rates, largest first
@@ -121,12 +122,14 @@ def _bars(panels: dict[float, list[_Variant]], task: str, score: str, path: Path
 
 
 def _mark_claim(axis: Any, variants: Sequence[_Variant], task: str) -> None:
-    """How far the paper has IHA above 2-simplicial attention at the most, where its model was trained to the end."""
+    """How far the paper has IHA above 2-simplicial attention at the most, where its model was trained to the end on all
+    its sizes."""
     place = {v.summary["config"]["mechanism"]: (x, v) for x, v in enumerate(variants) if not v.stopped}
     if not {"iha", "simplicial"} <= set(place) or task not in SYNTHETIC_LEADS:
         return
     (x, iha), (_, other) = place["iha"], place["simplicial"]
-    if iha.summary["config"]["model"] != "paper":
+    config = iha.summary["config"]
+    if config["model"] != "paper" or tuple(config["sizes"]) != TASKS[task].sizes:
         return
     level = other.accuracy + SYNTHETIC_LEADS[task]
     axis.plot([x - 0.4, x + 0.4], [level, level], "k--", linewidth=1)

@@ -51,8 +51,8 @@ def test_what_is_kept_of_a_sweep(tmp_path: Path) -> None:
     assert kept["runs"][0]["config"] == CONFIG.as_json()
     page = (tmp_path / "kept" / "README.md").read_text().splitlines()
     assert "`iha synth binary`: 1 of 2 runs finished. Model: ours." in page
-    row = "| MHA | 2 | 1–2, stopped | 60.0 ± 14.1 (2) | 31.2 ± 26.6 (2) | 70.0 (1) | 70.0 (1) | 70.0 (1) | 1.0 | 1.00e+01 |"
-    assert row in page
+    scores = "60.0 ± 14.1 (2) | 31.2 ± 26.6 (2) | 70.0 (1) | 70.0 (1) | 70.0 (1)"
+    assert f"| MHA | 2 | 1–2, stopped | {scores} | 1.0 | 1.00e+01 |" in page
 
 
 def test_a_summary_as_a_table() -> None:

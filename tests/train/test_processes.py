@@ -6,6 +6,8 @@ import pytest
 import runs
 import torch
 
+from iha.train.loop import train
+
 DOUBLE = ("parallel.precision=float64", "checkpoint.every=3")
 
 
@@ -80,6 +82,15 @@ def test_a_batch_that_processes_cannot_share_is_refused(tmp_path):
     codes = runs.finish(runs.start(runs.tiny(tmp_path, "data.batch=3"), tmp_path / "run", world=2))
     assert codes == [2, 2]
     assert "data.batch is 3 sequences, which 2 processes cannot share evenly" in runs.output(tmp_path / "run", 1)
+
+
+def test_it_is_refused_before_the_processes_connect(tmp_path, monkeypatch):
+    """One that ends at once would cut off another that still connects: here the other never comes."""
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="which 2 processes cannot share evenly"):
+        train(runs.tiny(tmp_path, "data.batch=3"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_directory_that_the_first_process_cannot_make_ends_both(tmp_path):

@@ -24,7 +24,7 @@ from iha.train.metrics import Meter, Metrics
 from iha.train.network import Network
 from iha.train.optimise import set_rate
 from iha.train.order import derived_key
-from iha.train.parallel import Processes, check_layout, evaluating, processes
+from iha.train.parallel import Processes, check_layout, evaluating, num_processes, processes
 from iha.train.prepare import DATA, TOKENIZER, check_sources, data_directory, has_shards, prepare
 from iha.train.recipe import Recipe, check_continues
 from iha.train.step import gradient, update
@@ -65,8 +65,9 @@ def train(
 
     `workers` and `trained` (the tokenizer, `iha.train.ahead`) are for data that is not prepared yet.
     """
+    # Before they connect: one that ends at once would cut off another that still does.
+    check_layout(recipe, num_processes())
     with processes() as group, ExitStack() as stack:
-        check_layout(recipe, group.world)
         group.by_first(lambda: _check(recipe, workers, group.world))
         record = Record.new(KIND, command=command, config=recipe.as_dict(), seed=recipe.seed)
         group.by_first(lambda: stack.enter_context(_run_directory(record, recipe, directory)))

@@ -74,10 +74,15 @@ def _portable(error: Exception) -> Exception:
     return kind(str(error)) if kind else RuntimeError(f"{type(error).__name__} in the first process: {error}")
 
 
+def num_processes() -> int:
+    """That torchrun started, or this one alone: known before they connect."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 @contextmanager
 def processes() -> Iterator[Processes]:
     """The processes that torchrun started, or this one alone. A group exists in both cases: there is one code path."""
-    world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    world, rank = num_processes(), int(os.environ.get("RANK", "0"))
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if cuda else torch.device("cpu")
     if cuda:

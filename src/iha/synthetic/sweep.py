@@ -1,7 +1,7 @@
 """Many runs, in worker processes. After a kill at any moment, the same call resumes.
 
 One thread per worker by default: the runs are small, and two runs in parallel do more than one run on two threads. More
-are for the last run of a sweep, with the state kernels, which lose little by sharing their heads.
+are for the last run of a sweep, where a core would be idle: the state kernels share their heads.
 """
 
 import multiprocessing

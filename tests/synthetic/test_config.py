@@ -44,6 +44,18 @@ def test_a_grid_crosses_every_choice_that_the_paper_leaves_open() -> None:
     check(runs)
 
 
+def test_optimisers_and_weight_decays_are_in_the_name() -> None:
+    scale = choose_scale("quick", optimisers=("adamw", "sgd"), weight_decays=(0.0, 0.1))
+    runs = grid("binary", ("mha",), scale)
+    assert len({run.name for run in runs}) == len(runs) == 4
+    assert [("sgd" in run.name, "wd0.1" in run.name) for run in runs] == [
+        (run.optimiser == "sgd", run.weight_decay == 0.1) for run in runs
+    ]
+    assert {RunConfig.from_json(run.as_json()) for run in runs} == set(runs)
+    with pytest.raises(ValueError, match="optimiser must be one of adamw, adam, sgd; got 'lion'"):
+        grid("binary", ("mha",), choose_scale("quick", optimisers=("lion",)))
+
+
 def test_pseudo_keys_go_with_pseudo_heads_one_by_one() -> None:
     scale = choose_scale("quick", heads=(4,))
     runs = grid("binary", ("iha", "paired_heads"), scale, pseudo_heads=(1, 4, 2), pseudo_keys=(4, 1, 2))

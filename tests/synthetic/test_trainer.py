@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from iha.records import write_json
 from iha.synthetic import files, trainer
-from iha.synthetic.config import RunConfig
+from iha.synthetic.config import OPTIMISERS, RunConfig
 from iha.synthetic.trainer import Trainer, train
 from synthetic.runs import TINY, TINY_IHA, numbers
 
@@ -81,7 +82,7 @@ def test_a_run_of_earlier_code_goes_on(tmp_path: Path) -> None:
     expected = train(config, tmp_path / "whole")
     run = Trainer(config)
     run.run_epoch(lambda: None)
-    old = {k: v for k, v in config.as_json().items() if k not in ("model", "norm", "weight_decay")}
+    old = {k: v for k, v in config.as_json().items() if k not in ("model", "norm", "weight_decay", "optimiser")}
     old["mechanism"] = "mha"
     name = config.name.replace("multihead", "mha")
     files.save_state(tmp_path / f"{name}.pt", run.state() | {"config": old})
@@ -107,3 +108,27 @@ def test_alpha_and_r_have_their_own_learning_rate() -> None:
     optimiser = Trainer(replace(TINY_IHA, mixing_rate=10.0, learning_rate=1e-3)).optimiser
     assert [group["lr"] for group in optimiser.param_groups] == [1e-3, 1e-2]
     assert [tuple(p.shape) for p in optimiser.param_groups[1]["params"]] == [(2, 2, 2)] * 3 + [(2, 2)]
+
+
+def test_optimisers_step_by_their_formulas() -> None:
+    """The first step from a weight w with gradient g, by hand, for a learning rate and weight decay of 0.1."""
+    rate = decay = 0.1
+    for name in OPTIMISERS:
+        run = Trainer(replace(TINY, optimiser=name, learning_rate=rate, weight_decay=decay))
+        (weight,) = [p for n, p in run.model.named_parameters() if n == "read_out.weight"]
+        before = weight.detach().clone()
+        weight.grad = torch.linspace(-1, 1, weight.numel()).view_as(weight)
+        penalised = weight.grad + decay * before  # the gradient of the loss with an L2 penalty
+        expected = {
+            "adamw": before * (1 - rate * decay) - rate * weight.grad.sign(),  # Adam's first step is the sign
+            "adam": before - rate * penalised.sign(),
+            "sgd": before - rate * penalised,
+        }[name]
+        run.optimiser.step()
+        torch.testing.assert_close(weight.detach(), expected, rtol=0, atol=1e-6)
+
+
+def test_without_weight_decay_adam_is_adamw(tmp_path: Path) -> None:
+    runs = [train(replace(TINY, epochs=1, optimiser=name), tmp_path) for name in ("adamw", "adam")]
+    assert runs[0]["name"] != runs[1]["name"]
+    assert numbers(runs[0]) == numbers(runs[1])

@@ -38,6 +38,9 @@ def synth(
     ] = None,
     norms: Annotated[str | None, typer.Option(help="pre, post, comma-separated")] = None,
     weight_decays: Annotated[str | None, typer.Option(help="comma-separated")] = None,
+    optimisers: Annotated[
+        str | None, typer.Option(help="adamw, adam (L2 penalty as weight decay), sgd (momentum 0.9), comma-separated")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="at most")] = None,
     patience: Annotated[int | None, typer.Option(help="epochs without a better validation score")] = None,
     max_size: Annotated[int | None, typer.Option(help="leaves out the task's larger sizes m")] = None,
@@ -70,7 +73,7 @@ def synth(
         widths=integers(widths), batch_sizes=integers(batch_sizes), epochs=epochs, patience=patience,
         max_size=max_size, sizes=integers(sizes), train_examples=train_examples,
         held_out_examples=held_out_examples, model=model, norms=None if norms is None else words(norms),
-        weight_decays=decimals(weight_decays),
+        weight_decays=decimals(weight_decays), optimisers=None if optimisers is None else words(optimisers),
     )  # fmt: skip
     runs = grid(
         task, words(mechanisms), chosen, pseudo_heads=integers(pseudo_heads) or (),

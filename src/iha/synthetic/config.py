@@ -11,6 +11,9 @@ from iha.layers.mechanisms import find_mechanism
 from iha.synthetic.model import MODELS, NORMS, POSITIONS
 from iha.synthetic.tasks import TASKS, Task
 
+# Adam and AdamW differ in weight decay only: an L2 penalty or decoupled. SGD has momentum 0.9.
+OPTIMISERS = ("adamw", "adam", "sgd")
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -38,6 +41,7 @@ class RunConfig:
     weight_decay: float = 0.0
     num_pseudo_keys: int | None = None  # P_k, of IHA; P when None
     window: int | None = None  # of the second keys of 2-simplicial attention, in tokens; None for all others
+    optimiser: str = "adamw"
 
     def __post_init__(self) -> None:
         with suppress(ValueError):  # an unknown mechanism is reported by `check`
@@ -70,7 +74,8 @@ class RunConfig:
         batch = [] if self.batch_size == 64 else [f"b{self.batch_size}"]
         norm = [] if self.norm == "pre" else [self.norm]
         decay = [] if self.weight_decay == 0 else [f"wd{self.weight_decay:g}"]
-        last = [*norm, *batch, f"lr{self.learning_rate:g}", *decay, f"s{self.seed}"]
+        optimiser = [] if self.optimiser == "adamw" else [self.optimiser]
+        last = [*norm, *batch, *optimiser, f"lr{self.learning_rate:g}", *decay, f"s{self.seed}"]
         return "-".join([*parts, f"w{self.width}", self.positions, *last])
 
     def as_json(self) -> dict[str, object]:
@@ -83,6 +88,7 @@ class RunConfig:
         _one_of("positions", self.positions, POSITIONS)
         _one_of("model", self.model, MODELS)
         _one_of("norm", self.norm, NORMS)
+        _one_of("optimiser", self.optimiser, OPTIMISERS)
         if self.has_pseudo_heads:
             _one_of("init", self.init, tuple(INITIALISATIONS))
         if self.positions == "2d" and not TASKS[self.task].grid:
@@ -132,6 +138,7 @@ class Scale:
     model: str = "ours"
     norms: tuple[str, ...] = ("pre",)
     weight_decays: tuple[float, ...] = (0.0,)
+    optimisers: tuple[str, ...] = ("adamw",)
 
 
 SCALES = {
@@ -170,14 +177,14 @@ def grid(
     sizes = _sizes(TASKS[task], scale)
     runs: dict[RunConfig, None] = {}
     choices: Iterable[tuple] = itertools.product(
-        scale.seeds, scale.learning_rates, scale.weight_decays, scale.norms, scale.batch_sizes, scale.widths,
-        positions, scale.heads, mechanisms,
+        scale.seeds, scale.optimisers, scale.learning_rates, scale.weight_decays, scale.norms, scale.batch_sizes,
+        scale.widths, positions, scale.heads, mechanisms,
     )  # fmt: skip
-    for seed, rate, decay, norm, batch_size, width, place, heads, mechanism in choices:
+    for seed, optimiser, rate, decay, norm, batch_size, width, place, heads, mechanism in choices:
         plain = RunConfig(
             task, mechanism, sizes, scale.train_examples, scale.held_out_examples, scale.held_out_examples,
             width, heads, 1, "", place, batch_size, rate, 1.0, scale.epochs, scale.patience, seed,
-            scale.model, norm, decay,
+            scale.model, norm, decay, optimiser=optimiser,
         )  # fmt: skip
         if not plain.has_pseudo_heads:
             own_windows = windows if plain.mechanism == "simplicial" else (None,)

@@ -16,6 +16,7 @@ _SHORT = {
     "mixing_rate": "mixing lr x",
     "width": "width ",
     "batch_size": "batch ",
+    "weight_decay": "decay ",
     "window": "window ",
 }
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,17 @@ def build_model(config: RunConfig) -> SyntheticModel:
 
 
 def build_optimiser(model: SyntheticModel, config: RunConfig) -> torch.optim.Optimizer:
-    """AdamW, by default without weight decay; alpha and R may have a separate learning rate."""
+    """That of the config; alpha and R may have a separate learning rate."""
     mixing = {id(p) for p in model.mixing_parameters()}
     groups = [
         {"params": [p for p in model.parameters() if id(p) not in mixing], "lr": config.learning_rate},
         {"params": model.mixing_parameters(), "lr": config.learning_rate * config.mixing_rate},
     ]
-    return torch.optim.AdamW([g for g in groups if g["params"]], weight_decay=config.weight_decay, fused=True)
+    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": partial(torch.optim.SGD, momentum=0.9),
+    }  # fmt: skip
+    used = [group for group in groups if group["params"]]
+    return kinds[config.optimiser](used, weight_decay=config.weight_decay, fused=True)
 
 
 class Trainer:

@@ -1,8 +1,8 @@
 /* Attention over tokens of few different states (state_attention.py says what and why), forward and backward.
 
    D, features of a head, and P, pseudo-heads, are given when compiling (-DD=16 -DP=8), so that the inner loops have
-   constant lengths and become vector instructions. All arrays are float32 and C-contiguous. A call computes the heads
-   from_head ... to_head - 1 with one thread; other heads may be computed at the same time.
+   constant lengths and become vector instructions. All arrays are float32 and C-contiguous. OpenMP threads, torch's
+   own, share the heads.
 
    Tokens are sorted by state: those of state s are order[first[s]] ... order[first[s+1] - 1]. The keys of token f are
    the tokens begin[f] ... begin[f] + length[f] - 1 of its own example, in order of position; state[f] is a token's

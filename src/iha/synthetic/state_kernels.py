@@ -5,11 +5,8 @@ how many they are.
 """
 
 import ctypes
-import functools
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -21,7 +18,7 @@ from iha.ops.native import library, pointer
 
 _SOURCE = Path(__file__).with_name("state_kernels.cpp")
 # Sums in the order written: gcc turns chains of fused multiply-adds into trees of products and sums otherwise.
-_FLAGS = ("-ffast-math", "-fno-associative-math")
+_FLAGS = ("-fopenmp", "-ffast-math", "-fno-associative-math")
 _ROWS = 64  # products have a multiple of this many rows
 
 
@@ -95,7 +92,7 @@ class Pairs(torch.autograd.Function):
         tops, totals, out = tokens.empty(H, P), tokens.empty(H, P), tokens.empty(H, P, D)
         arrays = (*tokens.arrays(), meetings.start, q, k, v, tops, totals, out)
         numbers = (S, tokens.positions, ctypes.c_float(scale))
-        _over_heads(_library(D, P).pairs_forward, H, *numbers, *map(pointer, arrays))
+        _library(D, P).pairs_forward(H, *numbers, *map(pointer, arrays))
         ctx.tokens, ctx.scale, ctx.meetings = tokens, scale, meetings
         ctx.save_for_backward(q, k, v, tops, totals, out)
         return out
@@ -109,7 +106,7 @@ class Pairs(torch.autograd.Function):
         tokens, meetings = ctx.tokens, ctx.meetings
         read = (tokens.first, tokens.order, meetings.start, meetings.who, q, k, v, tops, totals, out, grad.contiguous())
         numbers = (S, meetings.most, ctypes.c_float(ctx.scale))
-        _over_heads(_library(D, P).pairs_backward, H, *numbers, *map(pointer, (*read, *grads)))
+        _library(D, P).pairs_backward(H, *numbers, *map(pointer, (*read, *grads)))
         return None, None, *grads
 
 
@@ -167,7 +164,7 @@ class Triples(torch.autograd.Function):
         tops, totals, out = tokens.empty(H), tokens.empty(H), tokens.empty(H, D)
         arrays = (*tokens.arrays(), meetings.start, *states, tops, totals, out)
         numbers = (S, tokens.positions, tokens.count, window, ctypes.c_float(scale))
-        _over_heads(_library(D, 1).triples_forward, H, *numbers, *map(pointer, arrays))
+        _library(D, 1).triples_forward(H, *numbers, *map(pointer, arrays))
         ctx.tokens, ctx.scale, ctx.window, ctx.meetings = tokens, scale, window, meetings
         ctx.save_for_backward(*states, tops, totals, out)
         return out
@@ -181,25 +178,8 @@ class Triples(torch.autograd.Function):
         tokens, meetings = ctx.tokens, ctx.meetings
         read = (*tokens.arrays(), meetings.start, *states, tops, totals, out, grad.contiguous())
         numbers = (S, tokens.positions, tokens.count, ctx.window, meetings.most, ctypes.c_float(ctx.scale))
-        _over_heads(_library(D, 1).triples_backward, H, *numbers, *map(pointer, (*read, *grads)))
+        _library(D, 1).triples_backward(H, *numbers, *map(pointer, (*read, *grads)))
         return None, None, None, *grads
-
-
-def _over_heads(kernel: Callable[..., None], H: int, *arguments: object) -> None:
-    """The kernel for all heads, shared by torch's threads."""
-    threads = min(H, torch.get_num_threads())
-    if threads == 1:
-        kernel(0, H, H, *arguments)
-        return
-    ends = [H * (i + 1) // threads for i in range(threads)]
-    shares = [_pool().submit(kernel, begin, end, H, *arguments) for begin, end in pairwise([0, *ends])]
-    for share in shares:
-        share.result()
-
-
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor()
 
 
 def _library(D: int, P: int) -> ctypes.CDLL:

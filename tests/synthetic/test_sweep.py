@@ -13,7 +13,7 @@ import pytest
 
 from iha.records import read_record
 from iha.synthetic.config import SCALES, RunConfig, grid
-from iha.synthetic.files import read_run
+from iha.synthetic.files import read_run, run_paths
 from iha.synthetic.sweep import check, read_runs, run_sweep
 from iha.synthetic.tasks import TASKS
 from iha.synthetic.trainer import train
@@ -128,6 +128,8 @@ def test_a_sweep_writes_records_and_summary_and_refuses_another_configuration(tm
     assert {path: path.stat().st_mtime_ns for path in (out / "runs").iterdir()} == before
     with pytest.raises(ValueError, match=r"another configuration \(batch_size 16 there, 32 asked for\)"):
         run_sweep([replace(run, batch_size=32) for run in runs], out)
+    with pytest.raises(ValueError, match=r"another configuration \(patience 10 there, 5 asked for\)"):
+        run_sweep([replace(run, patience=5, epochs=2) for run in runs], out)
     with pytest.raises(ValueError, match="2 runs there, 1 asked for"):
         run_sweep(runs[:1], out)
 
@@ -144,6 +146,24 @@ def test_runs_that_pause_at_an_epoch_end_as_if_they_had_not(tmp_path: Path) -> N
     assert [numbers(run) for run in read_runs(out)] == [numbers(run) for run in read_runs(whole)]
     with pytest.raises(ValueError, match="pause_at must be at least 1, got 0"):
         run_sweep(runs, tmp_path / "none", pause_at=0)
+
+
+def test_a_sweep_goes_on_with_more_epochs_and_not_with_fewer(tmp_path: Path) -> None:
+    runs = [replace(TINY, epochs=1), replace(TINY_IHA, epochs=1)]
+    longer = [replace(run, epochs=2) for run in runs]
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    run_sweep(runs, out, workers=1)
+    run_sweep(longer, out, workers=1)
+    run_sweep(longer, whole, workers=1)
+    assert [numbers(run) for run in read_runs(out)] == [numbers(run) for run in read_runs(whole)]
+    with pytest.raises(ValueError, match=r"another configuration \(epochs 2 there, 1 asked for\)"):
+        run_sweep(runs, out)
+    run_paths(out / "runs", TINY_IHA)[1].unlink()
+    before = (out / "sweep.json").read_bytes()
+    with pytest.raises(ValueError, match="has no checkpoint beside it"):  # before the other run goes on
+        run_sweep([replace(run, epochs=3) for run in runs], out)
+    assert (out / "sweep.json").read_bytes() == before
+    assert [len(run["history"]) for run in read_runs(out)] == [2, 2]
 
 
 def test_threads_of_a_run_change_nothing_but_its_time(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from iha.records import write_json
 from iha.synthetic import files, trainer
 from iha.synthetic.config import OPTIMISERS, RunConfig
-from iha.synthetic.trainer import Trainer, train
+from iha.synthetic.trainer import Trainer, best_epoch, train
 from synthetic.runs import TINY, TINY_IHA, numbers
 
 
@@ -50,7 +50,7 @@ def test_resumed_at_any_step_a_run_ends_with_the_same_numbers(
     assert steps >= 3 * 6  # every step of every epoch was the last one once
     assert numbers(record) == numbers(expected)
     assert record["best"] == max(record["history"], key=lambda entry: entry["validation"])
-    assert not list(broken.glob("*.pt"))
+    assert len(list(broken.glob("*.pt"))) == 1  # it ended at its limit, which may be raised
 
 
 def test_a_checkpoint_of_another_run_is_refused() -> None:
@@ -101,7 +101,34 @@ def test_early_stopping_waits_for_patience() -> None:
     run.history.append({"validation": 0.7})  # no better than the best
     run.epoch += 1
     assert run.finished
-    assert run.best_epoch == 1
+    assert best_epoch(run.history) == 1
+
+
+def test_a_run_at_its_limit_goes_on_when_more_epochs_are_allowed(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    expected = train(replace(TINY, epochs=4), tmp_path / "whole")
+    assert len(train(replace(TINY, epochs=2), tmp_path)["history"]) == 2
+    run = train(replace(TINY, epochs=4), tmp_path)
+    assert numbers(run) == numbers(expected)
+    assert run["config"]["epochs"] == 4
+    with pytest.raises(ValueError, match=r"another configuration: .*'epochs': 4"):  # results are not cut
+        train(replace(TINY, epochs=3), tmp_path)
+    (tmp_path / f"{TINY.name}.pt").unlink()
+    assert numbers(train(replace(TINY, epochs=4), tmp_path)) == numbers(expected)
+    with pytest.raises(ValueError, match=r"at its limit of 4 epochs and has no checkpoint .* cannot go on to 5"):
+        train(replace(TINY, epochs=5), tmp_path)
+
+
+def test_a_run_that_stopped_early_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(TINY, patience=1, learning_rate=1e-9, epochs=50)  # nothing improves
+    ended = train(config, tmp_path)
+    assert len(ended["history"]) == 2
+    assert not list(tmp_path.glob("*.pt"))
+    monkeypatch.setattr(trainer, "Trainer", None)
+    more = train(replace(config, epochs=100), tmp_path)
+    assert more["history"] == ended["history"]
+    assert more["config"]["epochs"] == 100
+    assert files.read_run(tmp_path / f"{TINY.name.replace('0.001', '1e-09')}.json") == more
 
 
 def test_alpha_and_r_have_their_own_learning_rate() -> None:

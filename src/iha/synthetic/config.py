@@ -54,6 +54,10 @@ class RunConfig:
         """A config from `as_json`. Fields that did not exist yet get the value that was fixed at that time."""
         return cls(**(content | {"sizes": tuple(content["sizes"])}))
 
+    def continues(self, earlier: "RunConfig") -> bool:
+        """Whether this is the same run, allowed at least as many epochs: the limit does not change what is trained."""
+        return self.epochs >= earlier.epochs and replace(earlier, epochs=self.epochs) == self
+
     @property
     def has_pseudo_heads(self) -> bool:
         return find_mechanism(self.mechanism).has_pseudo_heads
@@ -152,7 +156,7 @@ SCALES = {
         seeds=(0,),
     ),
     "small": Scale(num_sizes=2, train_examples=20_000, held_out_examples=2_000, learning_rates=(1e-3,), epochs=16),
-    "paper": Scale(model="paper", widths=(128,)),
+    "paper": Scale(model="paper", widths=(128,), epochs=1000),  # the paper names no limit: patience ends these
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from iha.records import Record, read_json, read_record, write_bytes, write_record
+from iha.records import Record, read_json, read_record, write_bytes, write_json, write_record
 from iha.synthetic.config import RunConfig
 
 PLAN, SUMMARY, RUNS = "sweep.json", "summary.json", "runs"
@@ -32,6 +32,11 @@ def write_run(path: Path, record: Record) -> None:
         write_record(path, record)
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_config(path: Path, config: RunConfig) -> None:
+    """Into the record of a run that may now train longer."""
+    write_json(path, read_json(path) | {"config": config.as_json()})
 
 
 def read_run(path: Path) -> Run:

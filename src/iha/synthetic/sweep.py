@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from iha.synthetic import memory
 from iha.synthetic.config import RunConfig
 from iha.synthetic.files import PLAN, RUNS, SUMMARY, SUMMARY_KIND, Run, read_plan, read_run, run_paths, write_plan
 from iha.synthetic.statistics import summarise
-from iha.synthetic.trainer import build_model, train
+from iha.synthetic.trainer import build_model, earlier_run, train
 
 _REFRESH_SECONDS = 1.0
 # A step allocates hundreds of megabytes and frees them. By default glibc gives such blocks back to the system, and
@@ -45,7 +46,8 @@ def run_sweep(
     """Trains what is not trained yet and returns the summary, which is in `out` as JSON with every run's record.
 
     With `pause_at` every run stops after that epoch for now, so that all can be compared there before any goes on.
-    Refused before anything is written: configurations that cannot run here, and a directory with other contents.
+    With more epochs than in an earlier call, runs that ended at their limit go on. Refused before anything is written:
+    configurations that cannot run here, and a directory with other contents.
     """
     workers = workers or min(len(runs), os.cpu_count() or 1)
     if workers < 1:
@@ -60,7 +62,7 @@ def run_sweep(
     with locked(out):
         remove_leftovers(out)
         remove_leftovers(directory)
-        if not (out / PLAN).exists():
+        if not (out / PLAN).exists() or read_plan(out)[0] != list(runs):
             write_plan(out, list(runs), command)
         with _default_environment(ALLOCATOR):
             _train_all(runs, directory, workers, threads, (kernels, command, pause_at), progress)
@@ -96,22 +98,23 @@ def _check_directory(runs: Sequence[RunConfig], out: Path) -> None:
         return
     if not (out / PLAN).exists():
         raise ValueError(f"{out} is not empty and not the directory of a sweep: name another --out")
-    found, wanted = [run.as_json() for run in read_plan(out)[0]], [run.as_json() for run in runs]
-    if found != wanted:
-        raise ValueError(
-            f"{out} holds the results of another configuration ({_difference(found, wanted)}): name another --out"
-        )
+    if difference := _difference(read_plan(out)[0], runs):
+        raise ValueError(f"{out} holds the results of another configuration ({difference}): name another --out")
+    for run in runs:
+        earlier_run(run, out / RUNS)
 
 
-def _difference(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> str:
+def _difference(found: Sequence[RunConfig], wanted: Sequence[RunConfig]) -> str:
+    """What keeps a sweep from going on; empty when nothing does. More epochs do not."""
     if len(found) != len(wanted):
         return f"{len(found)} runs there, {len(wanted)} asked for"
-    first = next((a, b) for a, b in zip(found, wanted, strict=True) if a != b)
-    return ", ".join(
-        f"{key} {first[0].get(key)} there, {value} asked for"
-        for key, value in first[1].items()
-        if first[0].get(key) != value
-    )
+    for a, b in zip(found, wanted, strict=True):
+        if not b.continues(a):
+            before, now = replace(a, epochs=max(a.epochs, b.epochs)).as_json(), b.as_json()
+            return ", ".join(
+                f"{key} {before[key]} there, {now[key]} asked for" for key in now if before[key] != now[key]
+            )
+    return ""
 
 
 @contextmanager

@@ -130,16 +130,8 @@ class Trainer:
         tally.add(loss.item(), num_valid(targets), *hits(outputs.detach(), targets, self.config.data.kind))
 
     @property
-    def best_epoch(self) -> int:
-        """From 0, by validation score; the first of equals."""
-        scores = [entry["validation"] for entry in self.history]
-        return max(range(len(scores)), key=scores.__getitem__)
-
-    @property
     def finished(self) -> bool:
-        if not self.history:
-            return False
-        return self.epoch >= self.config.epochs or self.epoch - 1 - self.best_epoch >= self.config.patience
+        return self.epoch >= self.config.epochs or stopped_early(self.history, self.config.patience)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -149,7 +141,7 @@ class Trainer:
         }  # fmt: skip
 
     def load(self, state: dict[str, Any]) -> None:
-        if RunConfig.from_json(state["config"]) != self.config:
+        if not self.config.continues(RunConfig.from_json(state["config"])):
             raise ValueError(f"the checkpoint is of another run: {state['config']}, not {self.config.as_json()}")
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
@@ -158,7 +150,7 @@ class Trainer:
 
     def results(self) -> dict[str, Any]:
         """What is kept of the run: the results in its record."""
-        best = self.history[self.best_epoch] if self.history else None
+        best = self.history[best_epoch(self.history)] if self.history else None
         return {
             "name": self.config.name, "finished": self.finished,
             "progress": {"epoch": self.epoch, "step": self.step, "steps": len(self.batches)},
@@ -173,21 +165,49 @@ class Trainer:
         return record.finished(self.results(), seconds)
 
 
+def best_epoch(history: list[dict[str, float]]) -> int:
+    """From 0, by validation score; the first of equals."""
+    scores = [entry["validation"] for entry in history]
+    return max(range(len(scores)), key=scores.__getitem__)
+
+
+def stopped_early(history: list[dict[str, float]], patience: int) -> bool:
+    """Whether the last `patience` epochs brought no better validation score."""
+    return bool(history) and len(history) - 1 - best_epoch(history) >= patience
+
+
+def earlier_run(config: RunConfig, directory: Path) -> Run | None:
+    """What an earlier call has left of this run; ValueError when it cannot go on from there."""
+    record_path, state_path = files.run_paths(directory, config)
+    if not record_path.exists():
+        return None
+    run = files.read_run(record_path)
+    if not config.continues(RunConfig.from_json(run["config"])):
+        raise ValueError(f"{record_path} is of another configuration: {run['config']}")
+    early, limit = stopped_early(run["history"], config.patience), run["config"]["epochs"]
+    if run["finished"] and not early and limit < config.epochs and not state_path.exists():
+        raise ValueError(
+            f"{record_path} ended at its limit of {limit} epochs and has no checkpoint beside it, so it cannot go on "
+            f"to {config.epochs}"
+        )
+    return run
+
+
 def train(
     config: RunConfig, directory: Path, kernels: str = "auto", command: str = "", pause_at: int | None = None
 ) -> Run:
     """Start or resume one run; its record and checkpoint are in `directory` under the run's name.
 
-    `pause_at` is the epoch after which it stops for now, unfinished: a later call goes on.
+    `pause_at` is the epoch after which it stops for now, unfinished: a later call goes on. So does one with more
+    `config.epochs`, unless the run has stopped early.
     """
     record_path, state_path = files.run_paths(directory, config)
-    if record_path.exists():
-        run = files.read_run(record_path)
-        if run["config"] != config.as_json():
-            raise ValueError(f"{record_path} is of another configuration: {run['config']}")
-        if run["finished"]:
-            state_path.unlink(missing_ok=True)
-            return run
+    run = earlier_run(config, directory)
+    if run and run["config"]["epochs"] < config.epochs:
+        files.write_config(record_path, config)
+        run["config"] = config.as_json()
+    if run and (len(run["history"]) >= config.epochs or stopped_early(run["history"], config.patience)):
+        return run
     envelope = files.run_envelope(record_path, config, command)
     trainer = Trainer(config, kernels)
     if state_path.exists():
@@ -216,5 +236,6 @@ def train(
         save()
         saved = time.monotonic()
     files.write_run(record_path, trainer.finish(envelope))
-    state_path.unlink(missing_ok=True)  # the weights of a finished run are not needed again
+    if stopped_early(trainer.history, config.patience):
+        state_path.unlink(missing_ok=True)  # not needed again; at the limit of epochs it is, if that is raised
     return files.read_run(record_path)

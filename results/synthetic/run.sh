@@ -31,6 +31,9 @@ synth ternary-m5-norm ternary --mechanisms multihead,iha,simplicial $cheap --bat
 synth ternary-m5-inits ternary --mechanisms iha $cheap --batch-sizes 32 --learning-rates 1e-3 --inits warm_start,orthogonal
 synth ternary-m5-control ternary --mechanisms iha --pseudo-heads 1 $cheap --batch-sizes 32 --learning-rates 1e-3
 synth ternary-m5-batch ternary --mechanisms multihead,iha,simplicial $cheap --batch-sizes 128 --learning-rates 1e-3
+synth ternary-m5-seeds ternary --mechanisms multihead,iha,simplicial --scale paper --sizes 5 --train-examples 10000 --epochs 15 --batch-sizes 32 --learning-rates 1e-3 --seeds 1,2
+synth ternary-m5-decay ternary --mechanisms multihead,iha,simplicial $cheap --batch-sizes 32 --learning-rates 1e-3 --weight-decays 0.01,0.1
+synth ternary-m5-sgd ternary --mechanisms multihead,iha,simplicial $cheap --batch-sizes 32 --learning-rates 0.1 --optimisers sgd
 synth ternary-m5-rates ternary --mechanisms multihead,iha,simplicial $cheap --batch-sizes 32 --learning-rates 3e-3
 
 # All below: our first reading of the model ("ours"), at a smaller scale.

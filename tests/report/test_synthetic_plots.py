@@ -1,5 +1,6 @@
 """The figures of a sweep: curves against every price, worked out by hand, and bars that say what was stopped."""
 
+import math
 from typing import Any
 
 import pytest
@@ -60,6 +61,16 @@ def test_bars_are_final_scores_and_say_what_was_stopped(figures, tmp_path):
     texts = [text.get_text() for text in axes.texts]
     assert sum("stopped" in text for text in texts) == 1
     assert sorted(bar.get_hatch() or "" for bar in axes.patches) == ["", "//"]
+
+
+def test_whiskers_are_for_more_than_one_seed(figures, tmp_path):
+    plot_sweep([run([0.5]), run([0.7], seed=1), run([0.6], num_heads=2)], tmp_path)
+    (axes,) = figures["bars.png"].get_axes()
+    whiskers = [line.get_ydata() for line in axes.lines]  # lower and upper caps
+    sd = 100 * 0.02**0.5
+    expected = [[60 - sd, math.nan], [60 + sd, math.nan]]
+    for found, ends in zip(whiskers, expected, strict=True):
+        assert list(found) == pytest.approx(ends, nan_ok=True)
 
 
 def test_a_mechanism_has_one_colour_and_a_panel_per_learning_rate(figures, tmp_path):

@@ -1,5 +1,6 @@
 """The paper's figures from the records of a sweep: learning curves, final-accuracy bars, and the price of both."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,12 @@ class _Variant:
     @property
     def accuracy(self) -> float:
         return 100 * self.summary["final"]["mean"]
+
+    @property
+    def deviation(self) -> float:
+        """Over the seeds; one seed has none, and its bar no whisker."""
+        final = self.summary["final"]
+        return 100 * final["sd"] if final["n"] > 1 else math.nan
 
     @property
     def stopped(self) -> str:
@@ -107,7 +114,7 @@ def _bars(panels: dict[float, list[_Variant]], task: str, score: str, path: Path
     for axis, (rate, variants) in zip(axes, panels.items(), strict=True):
         bars = axis.bar(
             range(len(variants)), [variant.accuracy for variant in variants],
-            yerr=[100 * variant.summary["final"]["sd"] for variant in variants], capsize=4,
+            yerr=[variant.deviation for variant in variants], capsize=4,
             color=[variant.colour for variant in variants], hatch=["//" if v.stopped else "" for v in variants],
         )  # fmt: skip
         axis.bar_label(bars, [f"{variant.accuracy:.1f}{variant.stopped}" for variant in variants], padding=2)

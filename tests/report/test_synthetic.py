@@ -18,6 +18,7 @@ RESULTS = Path(__file__).parents[2] / "results" / "synthetic"
 def run(scores: list[float], seed: int = 0, **changes: Any) -> dict[str, Any]:
     history = [
         {"epoch": i + 1, "train": s, "validation": s, "test": s, "flops": 10, "cpu_seconds": 1, "seconds": 1}
+        | {"validation_loss": 1 - s}
         for i, s in enumerate(scores)
     ]
     return {
@@ -51,7 +52,7 @@ def test_what_is_kept_of_a_sweep(tmp_path: Path) -> None:
     assert kept["runs"][0]["config"] == CONFIG.as_json()
     page = (tmp_path / "kept" / "README.md").read_text().splitlines()
     assert "`iha synth binary`: 1 of 2 runs finished. Model: ours." in page
-    scores = "60.0 ± 14.1 (2) | 31.2 ± 26.6 (2) | 70.0 (1) | 70.0 (1) | 70.0 (1)"
+    scores = "60.0 ± 14.1 (2) | – | – | 31.2 ± 26.6 (2) | 70.0 (1) | 70.0 (1) | 70.0 (1)"
     assert f"| MHA | 2 | 1–2, stopped | {scores} | 1.0 | 1.00e+01 |" in page
 
 

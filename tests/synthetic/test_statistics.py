@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from iha.synthetic.config import RunConfig
-from iha.synthetic.statistics import at, spread, summarise
+from iha.synthetic.statistics import at, spread, stopped_by_loss, summarise
 
 CONFIG = RunConfig("binary", "mha", (6,), num_pseudo_heads=1, init="")
 
@@ -88,3 +88,12 @@ def test_labels_show_pseudo_keys_where_they_differ() -> None:
     records = [record([0.5], 1, mechanism="iha", num_pseudo_heads=P, num_pseudo_keys=k) for P, k in ((1, 4), (2, None))]
     labels = [variant["label"] for variant in summarise(records)["variants"]]
     assert labels == ["IHA P1 P_k 4", "IHA P2"]
+
+
+def test_where_a_run_would_have_stopped_by_loss() -> None:
+    run = record([0.5, 0.7, 0.8, 0.9, 0.95], cost=1, patience=2)
+    for entry, loss in zip(run["history"], (0.5, 0.4, 0.6, 0.7, 0.3), strict=True):
+        entry["validation_loss"] = loss
+    assert stopped_by_loss(run) == (4, 0.7)
+    run["config"]["patience"] = 3
+    assert stopped_by_loss(run) is None

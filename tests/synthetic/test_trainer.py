@@ -11,7 +11,8 @@ import torch
 from iha.records import write_json
 from iha.synthetic import files, trainer
 from iha.synthetic.config import OPTIMISERS, RunConfig
-from iha.synthetic.trainer import Trainer, best_epoch, train
+from iha.synthetic.stopping import best_epoch
+from iha.synthetic.trainer import Trainer, train
 from synthetic.runs import TINY, TINY_IHA, numbers
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from iha.records import Column, Table, output_directory, write_text
 from iha.report.synthetic_plots import plot_sweep
 from iha.synthetic.files import PLAN, read_plan, read_results, write_results
-from iha.synthetic.statistics import after, spread, summarise, without_seed
+from iha.synthetic.statistics import after, spread, stopped_by_loss, summarise, without_seed
 from iha.synthetic.sweep import read_runs
 
 _EPOCHS = (1, 4, 9, 16, 25, 50, 75, 100, 150)  # shown on the page, up to the longest run
@@ -81,7 +81,8 @@ def markdown_page(results: Sequence[dict[str, Any]]) -> str:
         "# Kept results of `iha synth`\n\n"
         "Written by `iha collect results/synthetic` from the JSON files beside it; `docs/synthetic.md` says what they "
         "mean. Test scores in %, mean ± standard deviation over the seeds that got so far (n); *best* is that "
-        "of the epoch with the best validation score. FLOPs and time are "
+        "of the epoch with the best validation score. *By loss*: had the runs stopped early by validation loss, where "
+        "they would have. FLOPs and time are "
         "those of the cheapest finished run (of all runs where none is finished); time is CPU time on one core. The "
         "model is the paper's or our first one, `ours`; commands are as they were typed then, and to repeat one of "
         "`ours` with `--scale paper` takes `--model ours --widths 64` today.\n"
@@ -94,23 +95,30 @@ def _sweep_section(result: dict[str, Any]) -> str:
     longest, equal = max(len(run["history"]) for run in runs), summary["equal"]
     epochs = sorted({*(epoch for epoch in _EPOCHS if epoch < longest), longest})
     numbers = (
-        "seeds", "epochs", "best", *(f"epoch {epoch}" for epoch in epochs), f"at {equal['flops']:.2g} FLOPs",
+        "seeds", "epochs", "best", "epochs by loss", "best by loss",
+        *(f"epoch {epoch}" for epoch in epochs), f"at {equal['flops']:.2g} FLOPs",
         f"after {equal['cpu_seconds']:.0f} s", "s/epoch", "FLOPs/epoch",
     )  # fmt: skip
     table = Table("", ["", *(Column(title, align="right") for title in numbers)])
     for variant in summary["variants"]:
         group = [run for run in runs if without_seed(run["config"]) == variant["config"]]
-        lengths = sorted({len(run["history"]) for run in group})
-        shown = "–".join(map(str, {lengths[0]: 0, lengths[-1]: 0})) + ("" if all(variant["finished"]) else ", stopped")
+        shown = _range([len(run["history"]) for run in group]) + ("" if all(variant["finished"]) else ", stopped")
+        by_loss = [stopped for run in group if (stopped := stopped_by_loss(run))]
         scores = [_percent(spread([after(run, epoch) for run in group]), counted=True) for epoch in epochs]
         prices = [_percent(variant[key], counted=True) for key in ("equal_flops", "equal_cpu_seconds")]
         costs = [f"{variant['cpu_seconds_per_epoch']:.1f}", f"{variant['flops_per_epoch']:.2e}"]
         best = _percent(variant["final"], counted=True)
-        table.add([variant["label"], len(group), shown, best, *scores, *prices, *costs])
+        best_by_loss = _percent(spread([test for _, test in by_loss]), counted=True)
+        shown_by_loss = _range([epochs for epochs, _ in by_loss])
+        table.add([variant["label"], len(group), shown, best, shown_by_loss, best_by_loss, *scores, *prices, *costs])
     finished = f"{result['runs_finished']} of {result['runs_planned']} runs finished"
     models = ", ".join(sorted({run["config"]["model"] for run in runs}))
     head = f"## {result['experiment']}\n\n`{result['command']}`: {finished}. Model: {models}.\n\n"
     return head + table.markdown()
+
+
+def _range(numbers: Sequence[int]) -> str:
+    return "–".join(map(str, dict.fromkeys((min(numbers), max(numbers))))) if numbers else "–"
 
 
 def _percent(values: dict[str, float] | None, *, counted: bool = False) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from iha.layers.mechanisms import find_mechanism
 from iha.synthetic.files import Run
+from iha.synthetic.stopping import best_epoch, by_loss, until_stop
 
 _OF_PSEUDO_HEADS = ("num_pseudo_heads", "num_pseudo_keys", "init", "mixing_rate")  # other mechanisms have none of these
 _SHORT = {
@@ -84,6 +85,12 @@ def at(record: Run, key: str, budget: float, split: str = "test") -> float | Non
         if budget < spent[i]:
             return scores[i - 1] + (scores[i] - scores[i - 1]) * (budget - spent[i - 1]) / (spent[i] - spent[i - 1])
     return scores[-1]
+
+
+def stopped_by_loss(record: Run) -> tuple[int, float] | None:
+    """Epochs and test score of the run, had it stopped early by validation loss; None where it would have gone on."""
+    history = until_stop(record["history"], record["config"]["patience"], by_loss)
+    return None if history is None else (len(history), history[best_epoch(history, by_loss)]["test"])
 
 
 def spread(values: Sequence[float | None]) -> dict[str, float] | None:

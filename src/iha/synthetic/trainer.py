@@ -18,6 +18,7 @@ from iha.synthetic.config import RunConfig
 from iha.synthetic.files import Run
 from iha.synthetic.flops import forward_flops
 from iha.synthetic.model import SyntheticModel
+from iha.synthetic.stopping import best_epoch, stopped_early
 from iha.synthetic.tasks import Group, generate
 
 CHECKPOINT_SECONDS = 30.0
@@ -163,17 +164,6 @@ class Trainer:
         """The current record; its seconds are the training time of all sessions."""
         seconds = self.seconds + sum(entry["seconds"] for entry in self.history)
         return record.finished(self.results(), seconds)
-
-
-def best_epoch(history: list[dict[str, float]]) -> int:
-    """From 0, by validation score; the first of equals."""
-    scores = [entry["validation"] for entry in history]
-    return max(range(len(scores)), key=scores.__getitem__)
-
-
-def stopped_early(history: list[dict[str, float]], patience: int) -> bool:
-    """Whether the last `patience` epochs brought no better validation score."""
-    return bool(history) and len(history) - 1 - best_epoch(history) >= patience
 
 
 def earlier_run(config: RunConfig, directory: Path) -> Run | None:

@@ -26,15 +26,20 @@ done
 synth ternary-model-control-1e-4-s0 ternary --mechanisms iha --pseudo-heads 1 $paper --learning-rates 1e-4 --seeds 0 --pause-at 60
 synth ternary-model-window-s0 ternary --mechanisms simplicial --windows 32 $paper --learning-rates 1e-3 --seeds 0 --pause-at 10
 # What the paper leaves open, with its model at small cost: 3-hop with m = 5 alone.
-cheap="--scale paper --sizes 5 --train-examples 10000 --epochs 15 --seeds 0"
-synth ternary-m5-norm ternary --mechanisms multihead,iha,simplicial $cheap --batch-sizes 32 --learning-rates 1e-3 --norms pre,post
-synth ternary-m5-inits ternary --mechanisms iha $cheap --batch-sizes 32 --learning-rates 1e-3 --inits warm_start,orthogonal
-synth ternary-m5-control ternary --mechanisms iha --pseudo-heads 1 $cheap --batch-sizes 32 --learning-rates 1e-3
-synth ternary-m5-batch ternary --mechanisms multihead,iha,simplicial $cheap --batch-sizes 128 --learning-rates 1e-3
-synth ternary-m5-seeds ternary --mechanisms multihead,iha,simplicial --scale paper --sizes 5 --train-examples 10000 --epochs 15 --batch-sizes 32 --learning-rates 1e-3 --seeds 1,2
-synth ternary-m5-decay ternary --mechanisms multihead,iha,simplicial $cheap --batch-sizes 32 --learning-rates 1e-3 --weight-decays 0.01,0.1
-synth ternary-m5-sgd ternary --mechanisms multihead,iha,simplicial $cheap --batch-sizes 32 --learning-rates 0.1 --optimisers sgd
-synth ternary-m5-rates ternary --mechanisms multihead,iha,simplicial $cheap --batch-sizes 32 --learning-rates 3e-3
+cheap="--scale paper --sizes 5 --train-examples 10000 --epochs 15"
+usual="--batch-sizes 32 --learning-rates 1e-3"
+all="--mechanisms multihead,iha,simplicial"
+synth ternary-m5-norm ternary $all $cheap $usual --seeds 0 --norms pre,post
+synth ternary-m5-inits ternary --mechanisms iha $cheap $usual --seeds 0 --inits warm_start,orthogonal
+synth ternary-m5-control ternary --mechanisms iha --pseudo-heads 1 $cheap $usual --seeds 0
+synth ternary-m5-batch ternary $all $cheap --batch-sizes 128 --learning-rates 1e-3 --seeds 0
+synth ternary-m5-rates ternary $all $cheap --batch-sizes 32 --learning-rates 3e-3 --seeds 0
+synth ternary-m5-seeds ternary $all $cheap $usual --seeds 1,2
+synth ternary-m5-control-seeds ternary --mechanisms iha --pseudo-heads 1 $cheap $usual --seeds 1,2
+synth ternary-m5-weights ternary $all $cheap $usual --seeds 0 --weights normal,xavier
+synth ternary-m5-offsets ternary --mechanisms simplicial $cheap $usual --seeds 0 --offsets published
+synth ternary-m5-decay ternary $all $cheap $usual --seeds 0 --weight-decays 0.01,0.1
+synth ternary-m5-sgd ternary $all $cheap --batch-sizes 32 --learning-rates 0.1 --seeds 0 --optimisers sgd
 
 # All below: our first reading of the model ("ours"), at a smaller scale.
 small="--scale small --epochs 9"

@@ -31,7 +31,7 @@ def run(scores: list[float], seed: int = 0, **changes: Any) -> dict[str, Any]:
 def old_sweep(directory: Path, runs: list[dict[str, Any]]) -> None:
     """As it was written before all results had one envelope, when multi-head attention was called mha."""
     (directory / "runs").mkdir(parents=True)
-    new_fields = {"model", "norm", "weight_decay", "optimiser"}
+    new_fields = {"model", "norm", "weight_decay", "optimiser", "weights", "offsets"}
     for content in runs:
         content["config"] = {k: v for k, v in content["config"].items() if k not in new_fields} | {"mechanism": "mha"}
         name = RunConfig.from_json(content["config"]).name.replace("-multihead-", "-mha-")

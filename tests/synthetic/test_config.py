@@ -89,6 +89,25 @@ def test_windows_are_of_2_simplicial_attention_alone() -> None:
         grid("binary", ("simplicial",), scale, windows=(0,))
 
 
+def test_weights_and_offsets_are_in_the_name() -> None:
+    scale = choose_scale("quick", weights=("torch", "xavier"))
+    runs = grid("binary", ("mha", "simplicial"), scale, offsets=("none", "published"))
+    assert [(run.weights, run.mechanism, run.offsets) for run in runs] == [
+        (weights, mechanism, offsets)
+        for weights in ("torch", "xavier")
+        for mechanism, offsets in (("multihead", "none"), ("simplicial", "none"), ("simplicial", "published"))
+    ]
+    assert len({run.name for run in runs}) == 6
+    assert runs[-1].name == "binary-simplicial-H2-offsets_published-w64-1d-xavier-lr0.001-s0"
+    check(runs)
+    with pytest.raises(ValueError, match="weights must be one of torch, normal, xavier; got 'zeros'"):
+        replace(runs[0], weights="zeros").check()
+    with pytest.raises(ValueError, match="offsets must be one of none, published; got 'meta'"):
+        replace(runs[1], offsets="meta").check()
+    with pytest.raises(ValueError, match="offsets='published' are those of 2-simplicial attention, not of multihead"):
+        replace(runs[0], offsets="published").check()
+
+
 def test_interleaved_heads_that_start_as_paired_heads() -> None:
     scale = choose_scale("quick", heads=(4,))
     (run,) = grid("binary", ("iha",), scale, pseudo_heads=(2,), inits=("paired_heads",))

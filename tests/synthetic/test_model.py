@@ -1,9 +1,13 @@
 """The paper's model has the paper's parameter counts, and mechanisms differ in their attention alone."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import nn
 
 from iha.synthetic.config import choose_scale, grid
+from iha.synthetic.model import WEIGHTS
 from iha.synthetic.trainer import build_model
 from synthetic.runs import TINY, TINY_IHA
 
@@ -30,8 +34,28 @@ def test_the_papers_model_has_the_papers_parameter_counts(mechanism: str, count:
     assert sum(p.numel() for p in build_model(longer).parameters()) == count + 36 * 128  # 100 places
 
 
-def test_the_same_seed_gives_every_mechanism_the_same_surroundings() -> None:
-    a, b = build_model(TINY), build_model(TINY_IHA)
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_the_same_seed_gives_every_mechanism_the_same_surroundings(weights: str) -> None:
+    a, b = (build_model(replace(run, weights=weights)) for run in (TINY, TINY_IHA))
     for name, parameter in a.named_parameters():
         if not name.startswith("attention."):
             assert torch.equal(parameter, b.get_parameter(name))
+
+
+@pytest.mark.parametrize("weights", ["normal", "xavier"])
+def test_how_matrices_begin(weights: str) -> None:
+    model = build_model(replace(TINY_IHA, width=64, model="paper", weights=weights))
+    matrices = [layer for layer in model.modules() if isinstance(layer, nn.Linear | nn.Embedding)]
+    assert len(matrices) == 9  # tokens, places, two of the MLP, read-out, q, k, v, o
+    for layer in matrices:
+        rows, columns = layer.weight.shape
+        std = 0.02 if weights == "normal" else (2 / (rows + columns)) ** 0.5
+        assert layer.weight.std().item() == pytest.approx(std, rel=5 * (2 * layer.weight.numel()) ** -0.5)
+        assert getattr(layer, "bias", None) is None or not layer.bias.any()
+    alpha = model.attention.get_parameter("alpha_q")  # one-hot routing, as ever
+    torch.testing.assert_close(alpha, torch.eye(2)[:, :, None].expand_as(alpha), rtol=0, atol=0.1)
+
+
+def test_offsets_as_in_the_published_kernels() -> None:
+    attention = build_model(replace(TINY, mechanism="simplicial", width=32, offsets="published")).attention
+    assert (attention.key_offset, attention.value_offset) == (1 / 16, 1.0)

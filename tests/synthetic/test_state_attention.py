@@ -38,11 +38,14 @@ def example(attention: nn.Module) -> tuple[Tensor, list[Tensor], Tensor]:
         ("iha", 8, "paper", 16),
         ("simplicial", 1, "paper", 16),
         ("simplicial", 1, "ours", 8),
+        ("simplicial with offsets", 1, "paper", 16),
     ],
 )
 def test_states_give_the_layers_output_and_gradients(mechanism: str, P: int, model: str, head_dim: int) -> None:
     torch.manual_seed(0)
-    attention = build_attention(mechanism, 2 * head_dim, 2, P, "random" if mechanism == "iha" else "", model)
+    name, _, offsets = mechanism.partition(" with ")
+    init = "random" if name == "iha" else ""
+    attention = build_attention(name, 2 * head_dim, 2, P, init, model, offsets="published" if offsets else "none")
     x, parts, expected = example(attention)
     out = attend_states(attention, x, Tokens.of(parts, 2, 9))[: len(expected)]
     torch.testing.assert_close(out, expected, atol=2e-6, rtol=1e-5)

@@ -30,6 +30,13 @@ def synth(
     windows: Annotated[
         str | None, typer.Option(help="of the second keys of 2-simplicial attention, comma-separated; none by default")
     ] = None,
+    offsets: Annotated[
+        str,
+        typer.Option(
+            help="of the second keys and values of 2-simplicial attention: none, or published (1/D and 1, as in its "
+            "kernels), comma-separated"
+        ),
+    ] = "none",
     seeds: Annotated[str | None, typer.Option(help="comma-separated")] = None,
     widths: Annotated[str | None, typer.Option(help="of the model, comma-separated")] = None,
     batch_sizes: Annotated[str | None, typer.Option(help="examples a step, comma-separated")] = None,
@@ -40,6 +47,10 @@ def synth(
     weight_decays: Annotated[str | None, typer.Option(help="comma-separated")] = None,
     optimisers: Annotated[
         str | None, typer.Option(help="adamw, adam (L2 penalty as weight decay), sgd (momentum 0.9), comma-separated")
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(help="how matrices begin: torch (its defaults), normal (0.02), xavier, comma-separated"),
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="at most")] = None,
     patience: Annotated[int | None, typer.Option(help="epochs without a better validation score")] = None,
@@ -74,11 +85,13 @@ def synth(
         max_size=max_size, sizes=integers(sizes), train_examples=train_examples,
         held_out_examples=held_out_examples, model=model, norms=None if norms is None else words(norms),
         weight_decays=decimals(weight_decays), optimisers=None if optimisers is None else words(optimisers),
+        weights=None if weights is None else words(weights),
     )  # fmt: skip
     runs = grid(
         task, words(mechanisms), chosen, pseudo_heads=integers(pseudo_heads) or (),
         pseudo_keys=integers(pseudo_keys) or (), inits=words(inits), positions=words(positions),
         mixing_rates=decimals(mixing_rates) or (1.0,), windows=integers(windows) or (None,),
+        offsets=words(offsets),
     )  # fmt: skip
     out = out or Path("results") / "synth" / f"{task}-{scale}"
     with bars() as progress:

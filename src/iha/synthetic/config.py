@@ -8,7 +8,7 @@ from typing import Any
 
 from iha.layers.initialisation import INITIALISATIONS
 from iha.layers.mechanisms import find_mechanism
-from iha.synthetic.model import MODELS, NORMS, POSITIONS
+from iha.synthetic.model import MODELS, NORMS, OFFSETS, POSITIONS, WEIGHTS
 from iha.synthetic.tasks import TASKS, Task
 
 # Adam and AdamW differ in weight decay only: an L2 penalty or decoupled. SGD has momentum 0.9.
@@ -42,6 +42,8 @@ class RunConfig:
     num_pseudo_keys: int | None = None  # P_k, of IHA; P when None
     window: int | None = None  # of the second keys of 2-simplicial attention, in tokens; None for all others
     optimiser: str = "adamw"
+    weights: str = "torch"
+    offsets: str = "none"  # of the second keys and values of 2-simplicial attention; "none" for all others
 
     def __post_init__(self) -> None:
         with suppress(ValueError):  # an unknown mechanism is reported by `check`
@@ -75,11 +77,13 @@ class RunConfig:
             parts += [f"P{self.num_pseudo_heads}{keys}", self.init]
             parts += [] if self.mixing_rate == 1 else [f"mix{self.mixing_rate:g}"]
         parts += [] if self.window is None else [f"win{self.window}"]
+        parts += [] if self.offsets == "none" else [f"offsets_{self.offsets}"]
         batch = [] if self.batch_size == 64 else [f"b{self.batch_size}"]
         norm = [] if self.norm == "pre" else [self.norm]
         decay = [] if self.weight_decay == 0 else [f"wd{self.weight_decay:g}"]
         optimiser = [] if self.optimiser == "adamw" else [self.optimiser]
-        last = [*norm, *batch, *optimiser, f"lr{self.learning_rate:g}", *decay, f"s{self.seed}"]
+        weights = [] if self.weights == "torch" else [self.weights]
+        last = [*norm, *weights, *batch, *optimiser, f"lr{self.learning_rate:g}", *decay, f"s{self.seed}"]
         return "-".join([*parts, f"w{self.width}", self.positions, *last])
 
     def as_json(self) -> dict[str, object]:
@@ -93,6 +97,10 @@ class RunConfig:
         _one_of("model", self.model, MODELS)
         _one_of("norm", self.norm, NORMS)
         _one_of("optimiser", self.optimiser, OPTIMISERS)
+        _one_of("weights", self.weights, WEIGHTS)
+        _one_of("offsets", self.offsets, OFFSETS)
+        if self.offsets != "none" and self.mechanism != "simplicial":
+            raise ValueError(f"offsets={self.offsets!r} are those of 2-simplicial attention, not of {self.mechanism}")
         if self.has_pseudo_heads:
             _one_of("init", self.init, tuple(INITIALISATIONS))
         if self.positions == "2d" and not TASKS[self.task].grid:
@@ -143,6 +151,7 @@ class Scale:
     norms: tuple[str, ...] = ("pre",)
     weight_decays: tuple[float, ...] = (0.0,)
     optimisers: tuple[str, ...] = ("adamw",)
+    weights: tuple[str, ...] = ("torch",)
 
 
 SCALES = {
@@ -171,6 +180,7 @@ def grid(
     positions: Sequence[str] = ("1d",),
     mixing_rates: Sequence[float] = (1.0,),
     windows: Sequence[int | None] = (None,),  # of 2-simplicial attention
+    offsets: Sequence[str] = ("none",),  # of 2-simplicial attention
 ) -> list[RunConfig]:
     """All runs of a sweep. Seeds are the outermost loop, so a sweep stopped early has compared everything once."""
     _one_of("task", task, tuple(TASKS))
@@ -181,18 +191,18 @@ def grid(
     sizes = _sizes(TASKS[task], scale)
     runs: dict[RunConfig, None] = {}
     choices: Iterable[tuple] = itertools.product(
-        scale.seeds, scale.optimisers, scale.learning_rates, scale.weight_decays, scale.norms, scale.batch_sizes,
-        scale.widths, positions, scale.heads, mechanisms,
+        scale.seeds, scale.optimisers, scale.weights, scale.learning_rates, scale.weight_decays, scale.norms,
+        scale.batch_sizes, scale.widths, positions, scale.heads, mechanisms,
     )  # fmt: skip
-    for seed, optimiser, rate, decay, norm, batch_size, width, place, heads, mechanism in choices:
+    for seed, optimiser, weights, rate, decay, norm, batch_size, width, place, heads, mechanism in choices:
         plain = RunConfig(
             task, mechanism, sizes, scale.train_examples, scale.held_out_examples, scale.held_out_examples,
             width, heads, 1, "", place, batch_size, rate, 1.0, scale.epochs, scale.patience, seed,
-            scale.model, norm, decay, optimiser=optimiser,
+            scale.model, norm, decay, optimiser=optimiser, weights=weights,
         )  # fmt: skip
         if not plain.has_pseudo_heads:
-            own_windows = windows if plain.mechanism == "simplicial" else (None,)
-            runs |= dict.fromkeys(replace(plain, window=window) for window in own_windows)
+            seconds = itertools.product(windows, offsets) if plain.mechanism == "simplicial" else [(None, "none")]
+            runs |= dict.fromkeys(replace(plain, window=window, offsets=added) for window, added in seconds)
             continue
         numbers = zip(pseudo_heads or (heads,), pseudo_keys or (None,) * max(1, len(pseudo_heads)), strict=True)
         for (P, P_k), init, mixing_rate in itertools.product(numbers, inits, mixing_rates):

@@ -16,6 +16,12 @@ from iha.synthetic.tasks import Task
 POSITIONS = ("1d", "2d", "1d_size")
 MODELS = ("ours", "paper")
 NORMS = ("pre", "post")
+# Initialisation of all matrices but alpha and R: PyTorch's own of each layer; normal with 0.02, as GPT-2; Xavier's
+# uniform, as torch.nn.Transformer. The latter two start with biases of zero.
+WEIGHTS = ("torch", "normal", "xavier")
+# Added to the second keys and values of 2-simplicial attention: nothing, as in its formula, or 1/D and 1, as in its
+# published kernels, where it starts close to ordinary attention over the first keys.
+OFFSETS = ("none", "published")
 
 
 class SyntheticModel(nn.Module):
@@ -45,6 +51,8 @@ class SyntheticModel(nn.Module):
         model: str = "ours",
         norm: str = "pre",
         window: int | None = None,
+        offsets: str = "none",
+        weights: str = "torch",
     ) -> None:
         super().__init__()
         self.task, self.positions, self.norm = task, positions, norm
@@ -59,10 +67,12 @@ class SyntheticModel(nn.Module):
         self.final_norm = nn.LayerNorm(width) if model == "ours" else nn.Identity()
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
         self.read_out = nn.Linear(width, task.num_outputs)
+        draw_weights(self, weights)
         # Created last, so that one seed gives every mechanism the same initial weights everywhere else.
         self.attention = build_attention(
-            mechanism, width, num_heads, num_pseudo_heads, init, model, num_pseudo_keys, window
+            mechanism, width, num_heads, num_pseudo_heads, init, model, num_pseudo_keys, window, offsets
         )
+        draw_weights(self.attention, weights)
 
     def forward(self, inputs: Tensor, size: int, lengths: Tensor | None = None) -> Tensor:
         """All examples of one size; or right-padded ones of several, with `lengths` (B,), for 1-D positions only."""
@@ -125,6 +135,21 @@ class SyntheticModel(nn.Module):
         return [p for name, p in self.attention.named_parameters() if name in names]
 
 
+@torch.no_grad()
+def draw_weights(module: nn.Module, weights: str) -> None:
+    """Initial weights of all linear layers and embeddings inside, one of WEIGHTS."""
+    if weights == "torch":
+        return
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Embedding):
+            if weights == "normal":
+                layer.weight.normal_(std=0.02)
+            else:
+                nn.init.xavier_uniform_(layer.weight)
+            if isinstance(layer, nn.Linear) and layer.bias is not None:
+                layer.bias.zero_()
+
+
 def build_attention(
     mechanism: str,
     width: int,
@@ -134,13 +159,16 @@ def build_attention(
     model: str = "ours",
     num_pseudo_keys: int | None = None,
     window: int | None = None,
+    offsets: str = "none",
 ) -> SelfAttention:
-    """Bidirectional self-attention of any mechanism: the tasks are not causal. `window` is that of the second keys of
-    2-simplicial attention."""
+    """Bidirectional self-attention of any mechanism: the tasks are not causal. `window` and `offsets` are those of the
+    second keys of 2-simplicial attention."""
     found = find_mechanism(mechanism)
     options: dict[str, Any] = {"causal": None}
     if window is not None:
         options["window"] = (None, window)
+    if offsets == "published":
+        options |= {"key_offset": num_heads / width, "value_offset": 1.0}  # 1/D
     if found.has_pseudo_heads:
         options |= {"num_pseudo_heads": num_pseudo_heads, "num_pseudo_keys": num_pseudo_keys, "init": init}
     if found.has_pseudo_heads and init == "paired_heads":

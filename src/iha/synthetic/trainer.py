@@ -32,6 +32,7 @@ def build_model(config: RunConfig) -> SyntheticModel:
         config.data, config.mechanism, width=config.width, num_heads=config.num_heads,
         num_pseudo_heads=config.num_pseudo_heads, num_pseudo_keys=config.num_pseudo_keys, init=config.init,
         positions=config.positions, model=config.model, norm=config.norm, window=config.window,
+        offsets=config.offsets, weights=config.weights,
     )  # fmt: skip
 
 

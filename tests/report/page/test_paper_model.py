@@ -47,7 +47,8 @@ def test_seeds_are_averaged_and_the_longer_of_two_copies_counts(tmp_path):
 
 
 @pytest.mark.parametrize("change", [{"model": "ours"}, {"norm": "post"}, {"num_heads": 4}, {"weight_decay": 0.1},
-                                    {"optimiser": "sgd"}, {"sizes": [5, 6]}, {"init": "warm_start"}])  # fmt: skip
+                                    {"optimiser": "sgd"}, {"weights": "xavier"}, {"offsets": "published"},
+                                    {"sizes": [5, 6]}, {"init": "warm_start"}])  # fmt: skip
 def test_other_models_and_protocols_are_left_out(change, tmp_path):
     assert gather(results_of(tmp_path, composition("ternary", {"iha": [0.9]}, **change))) == []
 

@@ -15,7 +15,7 @@ COLUMNS = ("MHA", "IHA", "2-simplicial")
 TASKS = {"binary": "2-hop", "ternary": "3-hop"}
 RATES = (1e-3, 1e-4)  # the paper's
 PROTOCOL = {"norm": "pre", "positions": "1d", "weight_decay": 0.0, "mixing_rate": 1.0, "window": None,
-            "optimiser": "adamw", "train_examples": 40_000}  # fmt: skip
+            "offsets": "none", "optimiser": "adamw", "weights": "torch", "train_examples": 40_000}  # fmt: skip
 SIZES = {"binary": [6, 7, 8, 9, 10], "ternary": [5, 6, 7, 8]}  # of its relations, m
 
 Run = dict[str, Any]

@@ -38,7 +38,7 @@ synth ternary-m5-seeds ternary $all $cheap $usual --seeds 1,2
 synth ternary-m5-control-seeds ternary --mechanisms iha --pseudo-heads 1 $cheap $usual --seeds 1,2
 synth ternary-m5-weights ternary $all $cheap $usual --seeds 0 --weights normal,xavier
 synth ternary-m5-offsets ternary --mechanisms simplicial $cheap $usual --seeds 0 --offsets published
-synth ternary-m5-decay ternary $all $cheap $usual --seeds 0 --weight-decays 0.01,0.1
+synth ternary-m5-decay ternary $all $cheap $usual --seeds 0 --weight-decays 0.1
 synth ternary-m5-sgd ternary $all $cheap --batch-sizes 32 --learning-rates 0.1 --seeds 0 --optimisers sgd
 
 # All below: our first reading of the model ("ours"), at a smaller scale.

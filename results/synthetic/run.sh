@@ -40,6 +40,12 @@ synth ternary-m5-weights ternary $all $cheap $usual --seeds 0 --weights normal,x
 synth ternary-m5-offsets ternary --mechanisms simplicial $cheap $usual --seeds 0 --offsets published
 synth ternary-m5-decay ternary $all $cheap $usual --seeds 0 --weight-decays 0.1
 synth ternary-m5-sgd ternary $all $cheap --batch-sizes 32 --learning-rates 0.1 --seeds 0 --optimisers sgd
+# As many parameters as 2-simplicial attention: its 239 873 on 3-hop lie between those of MHA at these widths.
+synth ternary-m5-width ternary --mechanisms multihead $cheap $usual --seeds 0 --widths 136,144
+# 2-hop at small cost: m = 6 alone.
+cheap="--scale paper --sizes 6 --train-examples 10000 --epochs 15"
+synth binary-m6 binary $all $cheap $usual --seeds 0,1,2
+synth binary-m6-control binary --mechanisms iha --pseudo-heads 1 $cheap $usual --seeds 0,1,2
 
 # All below: our first reading of the model ("ours"), at a smaller scale.
 small="--scale small --epochs 9"

@@ -40,12 +40,16 @@ synth ternary-m5-weights ternary $all $cheap $usual --seeds 0 --weights normal,x
 synth ternary-m5-offsets ternary --mechanisms simplicial $cheap $usual --seeds 0 --offsets published
 synth ternary-m5-decay ternary $all $cheap $usual --seeds 0 --weight-decays 0.1
 synth ternary-m5-sgd ternary $all $cheap --batch-sizes 32 --learning-rates 0.1 --seeds 0 --optimisers sgd
+synth ternary-m5-sgd-seeds ternary $all $cheap --batch-sizes 32 --learning-rates 0.1 --seeds 1,2 --optimisers sgd
+synth ternary-m5-sgd-rates ternary $all $cheap --batch-sizes 32 --learning-rates 0.03 --seeds 0 --optimisers sgd  # 0.3 diverges
+synth ternary-m5-sgd-slow ternary $all $cheap --batch-sizes 32 --learning-rates 1e-2,1e-3 --seeds 0 --optimisers sgd
 # As many parameters as 2-simplicial attention: its 239 873 on 3-hop lie between those of MHA at these widths.
 synth ternary-m5-width ternary --mechanisms multihead $cheap $usual --seeds 0 --widths 136,144
-# 2-hop at small cost: m = 6 alone.
-cheap="--scale paper --sizes 6 --train-examples 10000 --epochs 15"
-synth binary-m6 binary $all $cheap $usual --seeds 0,1,2
-synth binary-m6-control binary --mechanisms iha --pseudo-heads 1 $cheap $usual --seeds 0,1,2
+# 2-hop at small cost: m = 6 alone, which all solve, and m = 6 and 7.
+cheap="--scale paper --train-examples 10000 --epochs 15"
+synth binary-m6 binary $all $cheap $usual --sizes 6 --seeds 0
+synth binary-m67 binary $all $cheap $usual --sizes 6,7 --seeds 0
+synth binary-m67-control binary --mechanisms iha --pseudo-heads 1 $cheap $usual --sizes 6,7 --seeds 0
 
 # All below: our first reading of the model ("ours"), at a smaller scale.
 small="--scale small --epochs 9"

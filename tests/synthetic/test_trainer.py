@@ -1,5 +1,6 @@
 """A run that is killed at any step and called again ends with the same numbers; damaged files are named."""
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -131,6 +132,19 @@ def test_a_run_that_stopped_early_stays_as_it_is(tmp_path: Path, monkeypatch: py
     assert more["history"] == ended["history"]
     assert more["config"]["epochs"] == 100
     assert files.read_run(tmp_path / f"{TINY.name.replace('0.001', '1e-09')}.json") == more
+
+
+def test_a_run_that_diverges_says_so_and_keeps_what_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", -1.0)  # after every step
+    config = replace(TINY, optimiser="sgd", learning_rate=900.0)
+    message = r"the loss is (nan|inf) after \d steps of epoch 1: the run has diverged.*, 900 with sgd"
+    with pytest.raises(ValueError, match=message):
+        train(config, tmp_path)
+    kept = files.read_run(tmp_path / f"{config.name}.json")
+    assert not kept["finished"]
+    assert math.isfinite(files.load_state(tmp_path / f"{config.name}.pt")["tally"]["loss"])
+    with pytest.raises(ValueError, match=message):  # the same again, and nothing is lost
+        train(config, tmp_path)
 
 
 def test_alpha_and_r_have_their_own_learning_rate() -> None:

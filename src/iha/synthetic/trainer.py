@@ -1,5 +1,6 @@
 """One training run, resumable at any step: `train(config, directory)` returns its record."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -129,7 +130,13 @@ class Trainer:
             yield self.model(inputs, size), targets
 
     def _count(self, tally: Tally, loss: Tensor, outputs: Tensor, targets: Tensor) -> None:
-        tally.add(loss.item(), num_valid(targets), *hits(outputs.detach(), targets, self.config.data.kind))
+        value = loss.item()
+        if not math.isfinite(value):  # before it is saved: what earlier steps left stays as it is
+            raise ValueError(
+                f"the loss is {value} after {self.step} steps of epoch {self.epoch + 1}: the run has diverged, perhaps "
+                f"by its learning rate, {self.config.learning_rate:g} with {self.config.optimiser}"
+            )
+        tally.add(value, num_valid(targets), *hits(outputs.detach(), targets, self.config.data.kind))
 
     @property
     def finished(self) -> bool:

@@ -41,6 +41,7 @@ synth ternary-m5-offsets ternary --mechanisms simplicial $cheap $usual --seeds 0
 synth ternary-m5-decay ternary $all $cheap $usual --seeds 0 --weight-decays 0.1
 synth ternary-m5-sgd ternary $all $cheap --batch-sizes 32 --learning-rates 0.1 --seeds 0 --optimisers sgd
 synth ternary-m5-sgd-seeds ternary $all $cheap --batch-sizes 32 --learning-rates 0.1 --seeds 1,2 --optimisers sgd
+synth ternary-m5-sgd-rates-seeds ternary $all $cheap --batch-sizes 32 --learning-rates 0.03 --seeds 1,2 --optimisers sgd
 synth ternary-m5-sgd-rates ternary $all $cheap --batch-sizes 32 --learning-rates 0.03 --seeds 0 --optimisers sgd  # 0.3 diverges
 synth ternary-m5-sgd-slow ternary $all $cheap --batch-sizes 32 --learning-rates 1e-2,1e-3 --seeds 0 --optimisers sgd
 # As many parameters as 2-simplicial attention: its 239 873 on 3-hop lie between those of MHA at these widths.

@@ -10,7 +10,7 @@ from iha.synthetic.files import PLAN, read_plan, read_results, write_results
 from iha.synthetic.statistics import after, spread, stopped_by_loss, summarise, without_seed
 from iha.synthetic.sweep import read_runs
 
-_EPOCHS = (1, 4, 9, 16, 25, 50, 75, 100, 150)  # shown on the page, up to the longest run
+_EPOCHS = (1, 4, 9, 16, 25, 50, 75, 100, 150, 200)  # shown on the page, up to the longest run
 _DIGITS = 6  # kept of every number
 
 

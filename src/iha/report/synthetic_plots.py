@@ -85,7 +85,7 @@ def _curves(panels: dict[float, list[_Variant]], task: str, score: str, path: Pa
                 axis.plot(xs, mean, style, color=variant.colour, label=variant.name if split == "test" else None)
         axis.set(xlabel="epoch", ylabel=score, title=f"{task}, learning rate {rate:g}")
         note = "solid test, dashed validation, dotted train"
-        axis.legend(title=note, fontsize=8, title_fontsize=8, loc="lower right")
+        axis.legend(title=note, fontsize=8, title_fontsize=8, loc="best")
     return _save(figure, path)
 
 

@@ -43,5 +43,22 @@ def test_the_paper_s_comparison_first_and_controls_behind(tmp_path):
     assert [part.title for part in details.parts] == ["2-hop: a-control (committed)"]
 
 
+def test_the_paper_s_protocol_comes_before_our_first_model_and_small_sweeps_are_behind(tmp_path):
+    def sweep(name, **config):
+        protocol = {"model": "paper", "num_heads": 8, "num_pseudo_heads": 8, "init": "one_hot", "task": "binary",
+                    "sizes": [6, 7, 8, 9, 10], "train_examples": 40_000}  # fmt: skip
+        variants = [one | {"config": one["config"] | protocol | config} for one in (IHA, SIMPLICIAL)]
+        written(tmp_path / "kept" / f"{name}.json", *variants)
+
+    sweep("a-small", train_examples=10_000)
+    sweep("b-ours", model="ours")
+    sweep("c-protocol")
+    section = synthetic_section(Results(None, tmp_path / "kept"))
+    names = ["2-hop: c-protocol (committed)", "2-hop: b-ours (committed)", "2-hop: a-small (committed)"]
+    assert [chart.title for chart in section.charts] == names
+    (details,) = (part for part in section.parts if isinstance(part, Details))
+    assert [part.title for part in details.parts] == names[2:]
+
+
 def test_without_runs_the_command_is_shown():
     assert "Not run: the synthetic comparison." in synthetic_section(Results(None, None)).html()

@@ -68,7 +68,7 @@ def gather(results: Results) -> list[Bars]:
     for found in results.of_kind(RESULTS_KIND):
         for run in (found.record.results or {}).get("runs", []):
             config = run["config"]
-            if not _is_the_papers(config):
+            if not is_the_papers(config):
                 continue
             key = (config["task"], config["learning_rate"], config["batch_size"], MECHANISMS[config["mechanism"]],
                    config["init"], config["seed"])  # fmt: skip
@@ -81,7 +81,7 @@ def gather(results: Results) -> list[Bars]:
     return [bars[key] for key in sorted(bars)]
 
 
-def _is_the_papers(config: dict[str, Any]) -> bool:
+def is_the_papers(config: dict[str, Any]) -> bool:
     """Its model, data and protocol. Other initialisations of IHA than the default are shown elsewhere."""
     return (
         config.get("model") == "paper"

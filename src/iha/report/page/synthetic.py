@@ -4,7 +4,7 @@ from typing import Any
 
 from iha.evaluate.paper import SYNTHETIC_LEADS
 from iha.report.page.charts import bars, lines
-from iha.report.page.paper_model import TASKS
+from iha.report.page.paper_model import TASKS, is_the_papers
 from iha.report.page.results import Found, Results
 from iha.report.page.section import Chart, Details, Missing, Section
 from iha.synthetic.files import RESULTS_KIND, SUMMARY_KIND
@@ -36,8 +36,19 @@ def synthetic_section(results: Results) -> Section:
 
 
 def _is_comparison(found: Found) -> bool:
-    """Whether it has the paper's comparison: IHA with 2-simplicial attention."""
-    return {"iha", "simplicial"} <= {variant["config"]["mechanism"] for variant in _summary(found)["variants"]}
+    """Whether it has the paper's comparison, IHA with 2-simplicial attention: by its protocol or our first model."""
+    configs = _configs(found)
+    both = {"iha", "simplicial"} <= {config["mechanism"] for config in configs}
+    return both and (_has_protocol(found) or all(config.get("model") != "paper" for config in configs))
+
+
+def _has_protocol(found: Found) -> bool:
+    """Whether it has runs of the paper's own model by the paper's protocol."""
+    return any(is_the_papers(config) for config in _configs(found))
+
+
+def _configs(found: Found) -> list[dict[str, Any]]:
+    return [variant["config"] for variant in _summary(found)["variants"]]
 
 
 def _summary(found: Found) -> dict[str, Any]:
@@ -47,7 +58,7 @@ def _summary(found: Found) -> dict[str, Any]:
 
 def _importance(found: Found) -> tuple[bool, bool, str]:
     """This run first, then the paper's own model, then by name."""
-    return found.origin != "this run", "paper" not in found.path.name, found.path.name
+    return found.origin != "this run", not _has_protocol(found), found.path.name
 
 
 def _charts(found: Found, number: int) -> list[Chart]:
@@ -73,7 +84,7 @@ def _charts(found: Found, number: int) -> list[Chart]:
         if run["config"]["seed"] == 0
         for point in run["history"]
     ]
-    if curves and "paper" in name:
+    if curves and _has_protocol(found):
         spec = lines(curves, "epoch", "accuracy", "model", x_title="epoch", y_title="test accuracy, %", number=".1f")
         charts.append(Chart(f"{key}-curves", f"{title}, learning curves, seed 0", spec, alt, found.record.command))
     return charts

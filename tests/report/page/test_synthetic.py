@@ -27,7 +27,7 @@ def test_accuracies_in_order_with_their_spread(tmp_path):
     rows = chart.spec["data"]["values"]
     assert [(row["model"], round(row["accuracy"], 6)) for row in rows] == [("IHA", 90), ("2-simplicial", 85)]
     assert [(round(row["low"], 6), round(row["high"], 6)) for row in rows] == [(89, 92), (84, 87)]
-    assert [row["finished"] for row in rows] == ["to the end", "stopped early"]
+    assert [row["finished"] for row in rows] == ["to the end", "not to the end"]
     assert chart.alt == "IHA 90.0 %, 2-simplicial 85.0 %"
     assert chart.title == "2-hop: a (this run)"
 

@@ -67,7 +67,7 @@ def _charts(found: Found, number: int) -> list[Chart]:
         {
             "model": variant["label"], "accuracy": 100 * variant["final"]["mean"],
             "low": 100 * variant["final"]["min"], "high": 100 * variant["final"]["max"],
-            "finished": "to the end" if all(variant["finished"]) else "stopped early",
+            "finished": "to the end" if all(variant["finished"]) else "not to the end",
         }
         for variant in summary["variants"]
     ]  # fmt: skip
